@@ -1,0 +1,106 @@
+"""Where things are: the broker, the lake, the topic file. One class for all layers, as all share one lake.
+
+Order of precedence: command line, environment (`LAKEHOUSE_…`), `lakehouse.toml` in the working
+directory, default.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from bronze.errors import SettingsError
+
+SHOP_TOPICS = Path(__file__).with_name("shop.toml")
+
+
+class LakeSettings(BaseSettings):
+    """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LAKEHOUSE_", toml_file="lakehouse.toml", extra="forbid", frozen=True
+    )
+
+    home: Path = Field(
+        default=Path(".lakehouse"), description="Folder of the embedded runtime: broker data, logs"
+    )
+    lake: Path | None = Field(
+        default=None, description="Folder of tables and checkpoints; default <home>/lake"
+    )
+    cache: Path = Field(
+        default=Path("~/.cache/lakehouse"), description="Folder for the jars, shared by all lakes"
+    )
+    topics: Path = Field(default=SHOP_TOPICS, description="Topic file (TOML)")
+    pulsar_url: str = Field(
+        default="pulsar://127.0.0.1:6650", description="Service URL of the broker"
+    )
+    pulsar_admin_url: str = Field(
+        default="http://127.0.0.1:8080", description="Admin (HTTP) URL of the broker"
+    )
+    pulsar_namespace: str = Field(
+        default="public/default", description="Tenant and namespace of the topics"
+    )
+    trigger: str = Field(default="1 second", description="Interval between micro-batches")
+    sql_port: int = Field(
+        default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
+    )
+
+    @property
+    def lake_dir(self) -> Path:
+        """The folder of tables and checkpoints, absolute."""
+        return (self.lake or self.home / "lake").expanduser().resolve()
+
+    @property
+    def home_dir(self) -> Path:
+        """The folder of the embedded runtime, absolute."""
+        return self.home.expanduser().resolve()
+
+    @property
+    def cache_dir(self) -> Path:
+        """The folder of the jars, absolute."""
+        return self.cache.expanduser().resolve()
+
+    def table_path(self, layer: str, name: str) -> str:
+        """Where the Delta table `<layer>.<name>` lies."""
+        return str(self.lake_dir / layer / name)
+
+    def checkpoint_path(self, query: str) -> str:
+        """Where the streaming query of this name keeps its progress."""
+        return str(self.lake_dir / "_checkpoints" / query)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put `lakehouse.toml` below the environment."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+
+def load_settings(**overrides: Any) -> LakeSettings:
+    """Read the settings; options given as None are left to the environment and the file.
+
+    Raises:
+        SettingsError: a value does not fit, or `lakehouse.toml` has an unknown name.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    try:
+        return LakeSettings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        message = (
+            f"Setting '{name}': {first['msg']}. Set it as LAKEHOUSE_{name.upper()}, "
+            "in lakehouse.toml or on the command line; `lakehouse --help` lists all settings."
+        )
+        raise SettingsError(message) from error
