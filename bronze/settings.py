@@ -1,4 +1,4 @@
-"""Where things are: the broker, the lake, the topic file. One class for all layers, as all share one lake.
+"""Where things are: broker, lake, topic file. One class for all layers, as all share one lake.
 
 Order of precedence: command line, environment (`LAKEHOUSE_…`), `lakehouse.toml` in the working
 directory, default.

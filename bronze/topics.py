@@ -47,8 +47,8 @@ class Declaration(BaseModel):
 class FieldSpec(Declaration):
     """One JSON field. `timestamp_ms` is epoch milliseconds UTC, `timestamp` is ISO 8601.
 
-    A field is required unless it has `required = false` or an `absent` value, which stands for
-    "none" in the message and becomes NULL.
+    A field must be there, and not null, unless `required = false`. Its value `absent` stands for
+    "none" and becomes NULL.
     """
 
     type: Annotated[str, BeforeValidator(_field_type)]
@@ -86,7 +86,12 @@ class Topic(Declaration):
 
     @model_validator(mode="after")
     def _names_are_fields(self) -> "Topic":
-        named = [*self.key, self.message_key, self.event_time, *(x.on for x in self.lookups.values())]
+        named = [
+            *self.key,
+            self.message_key,
+            self.event_time,
+            *(x.on for x in self.lookups.values()),
+        ]
         for name in named:
             if name is not None and name not in self.fields:
                 message = f"topic '{self.name}' names '{name}', which is not among its fields"
@@ -147,7 +152,9 @@ class TopicFile(Declaration):
 
 
 def _line_of(text: str, name: str) -> str:
-    pattern = re.compile(rf'(^\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])')
+    pattern = re.compile(
+        rf'(^\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])'
+    )
     for number, line in enumerate(text.splitlines(), start=1):
         if pattern.search(line):
             return f":{number}"
@@ -165,7 +172,9 @@ def load_topics(path: Path) -> TopicFile:
         text = path.expanduser().read_text(encoding="utf-8")
         return TopicFile.model_validate(tomllib.loads(text))
     except OSError as error:
-        message = f"{path}: cannot read the topic file ({error.strerror}). Give another with --topics."
+        message = (
+            f"{path}: cannot read the topic file ({error.strerror}). Give another with --topics."
+        )
         raise SettingsError(message) from error
     except tomllib.TOMLDecodeError as error:
         message = f"{path}: no valid TOML: {error}."

@@ -1,0 +1,68 @@
+"""Main path of bronze: one streaming query per topic, from the Pulsar source into its Delta table.
+
+Guarantee: each message once (offsets and the table's transaction ids are both in Spark's hands).
+Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bronze.checkpoint import Checkpoint, claim_tables
+from bronze.settings import LakeSettings
+from bronze.source import PulsarDataSource
+from bronze.tables import bronze_table
+from bronze.topics import Topic, TopicFile
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started query and the checkpoint it holds."""
+
+    query: StreamingQuery
+    checkpoint: Checkpoint
+
+    def stop(self) -> None:
+        """Stop the query and release its checkpoint."""
+        self.query.stop()
+        self.checkpoint.release()
+
+
+def ingest(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
+) -> list[Running]:
+    """Start landing all topics; with `available_now` the queries end when they have caught up.
+
+    Raises:
+        CheckpointError: a checkpoint and a table do not belong together, or are in use.
+    """
+    spark.dataSource.register(PulsarDataSource)
+    return [
+        ingest_topic(spark, settings, topic, available_now=available_now)
+        for topic in topics.topics.values()
+    ]
+
+
+def ingest_topic(
+    spark: SparkSession, settings: LakeSettings, topic: Topic, *, available_now: bool
+) -> Running:
+    """Start landing one topic in `bronze.<topic>`."""
+    name = f"bronze.{topic.name}"
+    table = bronze_table(topic.name)
+    checkpoint = claim_tables(spark, settings, name, [table])
+    messages = (
+        spark.readStream.format("pulsar")
+        .option("serviceUrl", settings.pulsar_url)
+        .option("adminUrl", settings.pulsar_admin_url)
+        .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
+        .option("subscription", f"lakehouse-{checkpoint.id}")
+        .load()
+    )
+    writer = messages.writeStream.format("delta").queryName(name)
+    writer = writer.option("checkpointLocation", checkpoint.path)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=settings.trigger)
+    return Running(writer.start(table.path(settings)), checkpoint)

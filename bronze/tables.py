@@ -1,0 +1,102 @@
+"""Table contracts: what a Delta table of the lake looks like, and the bronze envelope.
+
+`TableSpec` is the contract of one table; each layer declares its own. Tables are plain Delta
+(no deletion vectors, no column mapping), so that every Delta reader can open them.
+"""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from bronze.settings import LakeSettings
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its SQL type and what it means."""
+
+    name: str
+    type: str
+    comment: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """The Delta table `<layer>.<name>`: columns in order and table properties."""
+
+    layer: str
+    name: str
+    comment: str
+    columns: tuple[Column, ...]
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """`<layer>.<name>`, as SQL knows it."""
+        return f"{self.layer}.{self.name}"
+
+    def path(self, settings: LakeSettings) -> str:
+        """Where the table lies."""
+        return settings.table_path(self.layer, self.name)
+
+    def exists(self, spark: SparkSession, settings: LakeSettings) -> bool:
+        """Whether there is a Delta table at the path."""
+        return DeltaTable.isDeltaTable(spark, self.path(settings))
+
+    def create(
+        self, spark: SparkSession, settings: LakeSettings, properties: dict[str, str] | None = None
+    ) -> DeltaTable:
+        """Create the table if it is absent, with further properties, and return it."""
+        builder = (
+            DeltaTable.createIfNotExists(spark).location(self.path(settings)).comment(self.comment)
+        )
+        for column in self.columns:
+            builder = builder.addColumn(
+                column.name, column.type, nullable=column.nullable, comment=column.comment
+            )
+        for key, value in {**self.properties, **(properties or {})}.items():
+            builder = builder.property(key, value)
+        return builder.execute()
+
+    def open(self, spark: SparkSession, settings: LakeSettings) -> DeltaTable:
+        """The existing table."""
+        return DeltaTable.forPath(spark, self.path(settings))
+
+
+ENVELOPE = (
+    Column("topic", "string", "Full topic name without the partition", nullable=False),
+    Column("partition", "int", "Partition number, -1 if it has none", nullable=False),
+    Column("ledger", "bigint", "Position: ledger id", nullable=False),
+    Column("entry", "bigint", "Position: entry id within the ledger", nullable=False),
+    Column("batch_index", "int", "Position: index within a batched entry, else 0", nullable=False),
+    Column("key", "string", "Message key, NULL if it has none"),
+    Column("payload", "binary", "Value, byte for byte; NULL for a null value"),
+    Column("event_time", "timestamp", "Event time set by the producer, NULL if none"),
+    Column("publish_time", "timestamp", "When the broker's client published it", nullable=False),
+    Column("properties", "map<string,string>", "Message properties"),
+    Column(
+        "schema_version",
+        "bigint",
+        "Schema version of the topic, NULL if none",
+    ),
+)
+
+
+def envelope_schema() -> StructType:
+    """The schema of every bronze table and of the Pulsar source."""
+    return cast(StructType, StructType.fromDDL(", ".join(f"{c.name} {c.type}" for c in ENVELOPE)))
+
+
+def bronze_table(topic: str) -> TableSpec:
+    """The table of a topic. Grain: one message. Append-only."""
+    return TableSpec(
+        "bronze",
+        topic,
+        f"Every message of the topic {topic}, exactly once, as it came",
+        ENVELOPE,
+        {"delta.appendOnly": "true"},
+    )
