@@ -11,11 +11,13 @@ import json
 import os
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
@@ -111,3 +113,16 @@ def claim_tables(
         checkpoint.release()
         raise
     return checkpoint
+
+
+@dataclass(frozen=True)
+class Running:
+    """A started query and the checkpoint it holds."""
+
+    query: StreamingQuery
+    checkpoint: Checkpoint
+
+    def stop(self) -> None:
+        """Stop the query and release its checkpoint."""
+        self.query.stop()
+        self.checkpoint.release()

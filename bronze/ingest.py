@@ -4,29 +4,13 @@ Guarantee: each message once (offsets and the table's transaction ids are both i
 Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
 """
 
-from dataclasses import dataclass
-
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from bronze.checkpoint import Checkpoint, claim_tables
+from bronze.checkpoint import Running, claim_tables
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
 from bronze.tables import bronze_table
 from bronze.topics import Topic, TopicFile
-
-
-@dataclass(frozen=True)
-class Running:
-    """A started query and the checkpoint it holds."""
-
-    query: StreamingQuery
-    checkpoint: Checkpoint
-
-    def stop(self) -> None:
-        """Stop the query and release its checkpoint."""
-        self.query.stop()
-        self.checkpoint.release()
 
 
 def ingest(

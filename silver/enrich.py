@@ -1,8 +1,8 @@
 """Events with the rows they refer to (invariants 4 and 8): one table, one MERGE a batch.
 
 A record is written at once, with NULL where the state has no row yet; the batch that brings the
-row completes it. Both happen in the same MERGE, so no crash can separate them, and what is
-missing is a view of the table.
+row completes it, and leaves alone what was found before. Both happen in the same MERGE, so no
+crash can separate them, and what is missing is a view of the table.
 
 A later message for the same key replaces the record: a changed resend is an update.
 """
@@ -38,6 +38,11 @@ class LookupState:
     state: DataFrame
     changed: DataFrame | None
 
+    @property
+    def version(self) -> str:
+        """The column that names the version of the row."""
+        return f"{self.name}_position"
+
 
 def apply_events(
     enriched: DeltaTable,
@@ -55,10 +60,18 @@ def apply_events(
         lookups: its lookups.
         batch_id: id of the batch.
     """
+    table = enriched.toDF()
     columns = [*(c.name for c in field_columns(topic)), *BOOKKEEPING]
-    parts = waiting_for(enriched.toDF(), lookups, columns)
+    columns += [name for lookup in lookups for name in (lookup.name, lookup.version)]
+    parts = [rows.select(*columns) for rows in waiting_for(table, lookups)]
     if rows is not None:
-        parts.append(rows.withColumn("arrived_batch", F.lit(batch_id)).select(*columns))
+        unknown = {
+            name: F.lit(None).cast(table.schema[name].dataType)
+            for lookup in lookups
+            for name in (lookup.name, lookup.version)
+        }
+        arrived = rows.withColumns({"arrived_batch": F.lit(batch_id), **unknown})
+        parts.append(arrived.select(*columns))
     if not parts:
         return
     records = latest_per_key(reduce(DataFrame.unionByName, parts), topic.key_columns)
@@ -74,22 +87,20 @@ def apply_events(
     )
 
 
-def waiting_for(
-    enriched: DataFrame, lookups: Sequence[LookupState], columns: list[str]
-) -> list[DataFrame]:
+def waiting_for(enriched: DataFrame, lookups: Sequence[LookupState]) -> list[DataFrame]:
     """Records that miss a lookup whose row this batch has touched."""
     incomplete = enriched.where("missing_lookups > 0")
     return [
-        incomplete.where(F.col(lookup.name).isNull())
-        .join(F.broadcast(_keys(lookup.changed, lookup.key, lookup.on)), lookup.on, "left_semi")
-        .select(*columns)
+        incomplete.where(F.col(lookup.name).isNull()).join(
+            F.broadcast(_keys(lookup.changed, lookup.key, lookup.on)), lookup.on, "left_semi"
+        )
         for lookup in lookups
         if lookup.changed is not None
     ]
 
 
 def look_up(records: DataFrame, lookups: Sequence[LookupState]) -> DataFrame:
-    """The records with a struct and a version per lookup, and `missing_lookups`.
+    """The records with their unknown lookups filled in where the state can, and `missing_lookups`.
 
     The state is first cut down to the keys of the batch, which are broadcast: the cost of the
     join proper then depends on the batch, not on the state.
@@ -101,10 +112,12 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState]) -> DataFrame:
         rows = lookup.state.where("NOT is_deleted").join(wanted, lookup.key, "left_semi")
         rows = rows.select(
             F.col(lookup.key).alias(lookup.on),
-            F.struct(*lookup.columns).alias(lookup.name),
-            F.col("position").alias(f"{lookup.name}_position"),
+            F.struct(*lookup.columns).alias("_row"),
+            F.col("position").alias("_version"),
         )
-        result = result.join(rows, lookup.on, "left")
+        known = {lookup.name: "_row", lookup.version: "_version"}
+        filled = {name: F.coalesce(name, found) for name, found in known.items()}
+        result = result.join(rows, lookup.on, "left").withColumns(filled).drop(*known.values())
         missing.append(F.col(lookup.name).isNull().cast("int"))
     return result.withColumn("missing_lookups", reduce(Column.__add__, missing))
 

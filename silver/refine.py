@@ -12,9 +12,8 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import Checkpoint, claim_tables
+from bronze.checkpoint import Checkpoint, Running, claim_tables
 from bronze.errors import LakehouseError
-from bronze.ingest import Running
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import Topic, TopicFile, snake_case
@@ -127,7 +126,9 @@ class Refinery:
             apply_events(enriched, rows.get(topic.name), topic, lookups, books.batch_id)
             if topic.name in rows:
                 mine = enriched.toDF().where(F.col("arrived_batch") == books.batch_id)
-                counts = mine.agg(F.count("*"), F.count_if("missing_lookups > 0")).collect()[0]
+                counts = mine.agg(F.count("*"), F.count_if(F.col("missing_lookups") > 0)).collect()[
+                    0
+                ]
                 books.topic(topic.name).applied, books.topic(topic.name).waiting = counts
 
     def _lookup_states(

@@ -1,0 +1,183 @@
+"""The right answer, in plain Python: what bronze, silver and their books must hold for the shop.
+
+Shares no code with the product. `Lake` takes batches of messages as the silver query takes them
+and holds what the tables must hold after each. Rows are dictionaries of the table's columns.
+"""
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+
+class Position(NamedTuple):
+    ledger: int
+    entry: int
+    batch_index: int
+    partition: int
+
+
+class Message(NamedTuple):
+    topic: str
+    position: Position
+    key: str | None
+    payload: bytes | None
+
+
+class BadRecordError(Exception):
+    pass
+
+
+INTEGER, TEXT, MONEY, INSTANT = "integer", "text", "money", "instant"
+
+FIELDS: dict[str, dict[str, tuple[str, str]]] = {
+    "users": {
+        "id": ("id", INTEGER),
+        "firstName": ("first_name", TEXT),
+        "lastName": ("last_name", TEXT),
+        "emailAddress": ("email_address", TEXT),
+        "createdAt": ("created_at", INSTANT),
+        "deletedAt": ("deleted_at", INSTANT),
+        "mergedAt": ("merged_at", INSTANT),
+        "parentUserId": ("parent_user_id", INTEGER),
+    },
+    "items": {
+        "id": ("id", INTEGER),
+        "createdAt": ("created_at", INSTANT),
+        "adjective": ("adjective", TEXT),
+        "category": ("category", TEXT),
+        "modifier": ("modifier", TEXT),
+        "name": ("name", TEXT),
+        "price": ("price", MONEY),
+    },
+    "orders": {
+        "invoiceId": ("invoice_id", INTEGER),
+        "lineItemId": ("line_item_id", INTEGER),
+        "userId": ("user_id", INTEGER),
+        "itemId": ("item_id", INTEGER),
+        "itemName": ("item_name", TEXT),
+        "itemCategory": ("item_category", TEXT),
+        "price": ("price", MONEY),
+        "createdAt": ("created_at", INSTANT),
+        "paidAt": ("paid_at", INSTANT),
+    },
+}
+MINUS_ONE_MEANS_NONE = {"deletedAt", "mergedAt", "parentUserId", "paidAt"}
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def money(value: Any) -> Decimal:
+    try:
+        exact = Decimal(value)
+        rounded = exact.quantize(Decimal("0.01"), rounding=ROUND_HALF_UP)
+    except (InvalidOperation, TypeError, ValueError) as error:
+        raise BadRecordError(value) from error
+    if abs(rounded) >= Decimal(10) ** 10:
+        raise BadRecordError(value)
+    return rounded
+
+
+def instant(value: Any) -> dt.datetime:
+    try:
+        return EPOCH + dt.timedelta(milliseconds=value)
+    except OverflowError as error:
+        raise BadRecordError(value) from error
+
+
+def typed(kind: str, value: Any) -> Any:
+    if kind == TEXT:
+        if not isinstance(value, str):
+            raise BadRecordError(value)
+        return value
+    if kind == MONEY:
+        return money(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise BadRecordError(value)
+    return instant(value) if kind == INSTANT else value
+
+
+def decode(topic: str, payload: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(payload.decode("utf-8"), parse_float=Decimal)
+    except ValueError as error:
+        raise BadRecordError(payload) from error
+    if not isinstance(fields, dict):
+        raise BadRecordError(payload)
+    row: dict[str, Any] = {}
+    for name, (column, kind) in FIELDS[topic].items():
+        value = fields.get(name)
+        if value is None:
+            raise BadRecordError(name)
+        none = name in MINUS_ONE_MEANS_NONE and value == -1
+        row[column] = None if none else typed(kind, value)
+    return row
+
+
+@dataclass
+class Lake:
+    """What silver must hold after the batches so far."""
+
+    states: dict[str, dict[int, tuple[Position, dict[str, Any] | None]]] = field(
+        default_factory=lambda: {"users": {}, "items": {}}
+    )
+    enriched: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    quarantined: set[tuple[str, Position]] = field(default_factory=set)
+    messages: Counter[str] = field(default_factory=Counter)
+
+    def batch(self, messages: Iterable[Message]) -> None:
+        orders: list[tuple[Position, dict[str, Any]]] = []
+        touched: dict[str, set[int]] = {"users": set(), "items": set()}
+        for message in messages:
+            self.messages[message.topic] += 1
+            try:
+                if message.topic == "orders":
+                    orders.append((message.position, decode("orders", message.payload or b"")))
+                else:
+                    touched[message.topic].add(self._change(message))
+            except BadRecordError:
+                self.quarantined.add((message.topic, message.position))
+        for position, row in orders:
+            self._order(position, row)
+        for row in self.enriched.values():
+            if row["user_id"] in touched["users"] or row["item_id"] in touched["items"]:
+                self._look_up(row)
+
+    def current(self, topic: str) -> dict[int, dict[str, Any]]:
+        rows = self.states[topic].items()
+        return {key: row for key, (_, row) in rows if row is not None}
+
+    def missing(self, lookup: str) -> set[tuple[int, int]]:
+        return {key for key, row in self.enriched.items() if row[lookup] is None}
+
+    def _change(self, message: Message) -> int:
+        if message.payload:
+            row: dict[str, Any] | None = decode(message.topic, message.payload)
+            key = row["id"] if row else -1
+        else:
+            row = None
+            try:
+                key = int(message.key or "")
+            except ValueError as error:
+                raise BadRecordError(message.key) from error
+        state = self.states[message.topic]
+        if key not in state or message.position > state[key][0]:
+            state[key] = (message.position, row)
+        return key
+
+    def _order(self, position: Position, row: dict[str, Any]) -> None:
+        key = (row["invoice_id"], row["line_item_id"])
+        if key in self.enriched and self.enriched[key]["position"] >= position:
+            return
+        empty = {"user": None, "user_position": None, "item": None, "item_position": None}
+        self.enriched[key] = {**row, **empty, "position": position}
+        self._look_up(self.enriched[key])
+
+    def _look_up(self, row: dict[str, Any]) -> None:
+        for name, topic in (("user", "users"), ("item", "items")):
+            position, found = self.states[topic].get(row[f"{name}_id"], (None, None))
+            if row[name] is None and found is not None:
+                row[name] = found
+                row[f"{name}_position"] = position

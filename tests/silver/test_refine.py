@@ -1,0 +1,145 @@
+"""Silver on a real Spark and real Delta tables, compared with the model after every run."""
+
+import random
+from pathlib import Path
+
+import pytest
+from messages import item, order, user
+from model import Lake, Message, Position
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+
+from silver.refine import Refinery
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
+    return SilverLake(spark, tmp_path)
+
+
+def message(topic: str, entry: int, key: object, payload: bytes | None) -> Message:
+    return Message(topic, Position(1, entry, 0, 0), str(key), payload)
+
+
+def assert_equal(lake: SilverLake, model: Lake) -> None:
+    assert lake.current("users") == model.current("users")
+    assert lake.current("items") == model.current("items")
+    assert lake.enriched() == model.enriched
+    assert lake.quarantined() == model.quarantined
+
+
+def history(seed: int, length: int) -> list[Message]:
+    """A random history of few keys: updates, deletes, resends, poison, orders before their user."""
+    rng = random.Random(seed)
+    found = []
+    for entry in range(length):
+        kind = rng.choice(["users", "users", "items", "orders", "orders", "orders"])
+        key, poison = rng.randrange(6), rng.random() < 0.1
+        if kind == "users":
+            payload = user(key, lastName=f"v{entry}") if rng.random() < 0.8 else None
+        elif kind == "items":
+            payload = item(key, price=entry + 0.125) if rng.random() < 0.8 else b""
+        else:
+            payload = order(rng.randrange(5), key, rng.randrange(6), rng.randrange(6), price=entry)
+        if poison:
+            payload = rng.choice([b"{", b"[]", b"\xff", b'{"id": "x"}', (payload or b"{}")[:-9]])
+        found.append(message(kind, entry, key, payload))
+    return found
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
+    lake: SilverLake, seed: int
+) -> None:
+    rng = random.Random(seed)
+    messages = history(seed, 120)
+    cuts = sorted(rng.sample(range(1, 120), 2))
+    batches = [messages[: cuts[0]], messages[cuts[1] :], messages[cuts[0] : cuts[1]]]
+    model = Lake()
+    for batch in batches:
+        rng.shuffle(batch)
+        lake.put(batch)
+        lake.refine()
+        model.batch(batch)
+        assert_equal(lake, model)
+
+
+def test_every_message_is_applied_superseded_or_quarantined(lake: SilverLake) -> None:
+    """Invariants 2 and 7."""
+    model = Lake()
+    for batch in (history(7, 60), [message("orders", 100 + m, 1, b"") for m in range(3)]):
+        lake.put(batch)
+        lake.refine()
+        model.batch(batch)
+    books = lake.table("reconciliation").groupBy("topic").sum().collect()
+    for row in books:
+        counted = row["sum(applied)"] + row["sum(superseded)"] + row["sum(quarantined)"]
+        assert row["sum(messages_in)"] == counted == model.messages[row["topic"]]
+        quarantined = {p for topic, p in model.quarantined if topic == row["topic"]}
+        assert row["sum(quarantined)"] == len(quarantined)
+    assert {row["topic"] for row in books} == {"users", "items", "orders"}
+
+
+def test_an_order_that_comes_first_is_missing_at_once_and_completed_by_the_next_batch(
+    lake: SilverLake,
+) -> None:
+    """Invariants 4 and 8; ids may be 0."""
+    lake.put([message("orders", 1, 1, order(1, 0, 0, 0)), message("items", 1, 0, item(0))])
+    lake.refine()
+    [row] = lake.enriched().values()
+    assert row["user"] is None
+    assert row["user_position"] is None
+    assert row["item"]["id"] == 0
+    lake.put([message("users", 1, 0, user(0)), message("items", 2, 0, item(0, price=99))])
+    lake.refine()
+    [row] = lake.enriched().values()
+    assert row["user"]["email_address"] == "user0@example.org"
+    assert row["user_position"] == Position(1, 1, 0, 0)
+    assert row["item_position"] == Position(1, 1, 0, 0), "what was found before stays"
+
+
+@pytest.mark.parametrize("step", ["_count", "_quarantine", "_append"])
+def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Invariant 6: the batch dies before `step` has its effect, and is run again after restart."""
+    batch, later = history(11, 60)[:40], history(11, 60)[40:]
+    model = Lake()
+    lake.put(batch)
+
+    def die(*_: object) -> None:
+        message = "killed here"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Refinery, step, die)
+        with pytest.raises(Exception, match="killed here"):
+            lake.refine()
+    lake.put(later)
+    lake.refine()
+    model.batch(batch)
+    model.batch(later)
+    assert_equal(lake, model)
+    sums = lake.table("reconciliation").groupBy().sum().collect()[0]
+    assert sums["sum(messages_in)"] == 60
+    assert sums["sum(quarantined)"] == len(model.quarantined)
+
+
+def test_the_same_batch_run_twice_writes_nothing_the_second_time(
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 6: also when the batch had finished, and only Spark's own commit was lost."""
+    original = Refinery.refine
+
+    def twice(self: Refinery, batch: object, batch_id: int) -> None:
+        original(self, batch, batch_id)  # type: ignore[arg-type]
+        original(self, batch, batch_id)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Refinery, "refine", twice)
+    messages = history(5, 60)
+    lake.put(messages)
+    lake.refine()
+    model = Lake()
+    model.batch(messages)
+    assert_equal(lake, model)
+    assert lake.table("reconciliation").count() == 3
