@@ -36,6 +36,9 @@ class LakeSettings(BaseSettings):
     cache: Path = Field(
         default=Path("~/.cache/lakehouse"), description="Folder for the jars, shared by all lakes"
     )
+    ivy_settings: Path | None = Field(
+        default=None, description="An ivysettings.xml with your own mirror of the Maven registry"
+    )
     topics: Path = Field(default=SHOP_TOPICS, description="Topic file (TOML)")
     pulsar_url: str = Field(
         default="pulsar://127.0.0.1:6650", description="Service URL of the broker"

@@ -107,7 +107,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Let the broker drop what is on disk now. May be missed on a crash: then it keeps more."""
         with self._admin() as admin:
             for name, position in from_json(end).items():
-                admin.move_subscription(name, self._options.subscription, *position)
+                admin.move_subscription(name, self._options.subscription, position)
 
     def stop(self) -> None:
         """Nothing to release: clients live within single calls."""
@@ -118,7 +118,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _last_positions(self) -> Offset:
         with self._admin() as admin:
             names = admin.partitions(self._options.topic)
-            return {name: Position(*admin.last_position(name)) for name in names}
+            return {name: admin.last_position(name) for name in names}
 
     def _guard(self, begun: Offset) -> None:
         """Before a partition is read for the first time in this run: is all of it still there?"""
@@ -143,10 +143,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "as it is now, move the bronze table and its checkpoint away, or `lakehouse reset`."
             )
             raise DataLossError(message)
-        if Position(*kept) > begun:
+        if kept > begun:
             message = (
                 f"{name}: messages behind {begun} were not landed, but the broker has dropped them "
-                f"up to {Position(*kept)} (message TTL, or somebody moved the subscription "
+                f"up to {kept} (message TTL, or somebody moved the subscription "
                 f"'{subscription}'). Switch TTL off for the namespace; to go on without them, "
                 "move the bronze table and its checkpoint away, or `lakehouse reset`."
             )

@@ -74,17 +74,21 @@ def apply_events(
         parts.append(arrived.select(*columns))
     if not parts:
         return
-    records = latest_per_key(reduce(DataFrame.unionByName, parts), topic.key_columns)
+    # Kept, as each lookup asks for its keys: without it the union above is computed for each.
+    records = latest_per_key(reduce(DataFrame.unionByName, parts), topic.key_columns).persist()
     source = look_up(records, lookups).withColumn("silver_batch", F.lit(batch_id))
-    assignments: dict[str, str | Column] = {n: f"s.`{n}`" for n in source.columns}
+    values: dict[str, str | Column] = {n: f"s.`{n}`" for n in source.columns}
     completes = "s.position = t.position AND s.missing_lookups < t.missing_lookups"
-    (
-        enriched.alias("t")
-        .merge(source.alias("s"), match(topic.key_columns))
-        .whenMatchedUpdate(condition=f"s.position > t.position OR ({completes})", set=assignments)
-        .whenNotMatchedInsert(values=assignments)
-        .execute()
-    )
+    try:
+        (
+            enriched.alias("t")
+            .merge(source.alias("s"), match(topic.key_columns))
+            .whenMatchedUpdate(condition=f"s.position > t.position OR ({completes})", set=values)
+            .whenNotMatchedInsert(values=values)
+            .execute()
+        )
+    finally:
+        records.unpersist()
 
 
 def waiting_for(enriched: DataFrame, lookups: Sequence[LookupState]) -> list[DataFrame]:

@@ -103,9 +103,11 @@ class Refinery:
         log.info("batch refined", batch=batch_id, **books.totals())
 
     def _count(self, decoded: dict[str, DataFrame], books: Books) -> None:
-        for name, rows in decoded.items():
-            counts = rows.agg(F.count("*"), F.count("reason")).collect()[0]
-            books.topic(name).decoded, books.topic(name).quarantined = counts
+        """Book what was decoded; the one job that fills the cache of all decoded rows."""
+        parts = [_named(rows.select("reason"), name) for name, rows in decoded.items()]
+        rows = reduce(DataFrame.unionAll, parts).groupBy("source")
+        for row in rows.agg(F.count("*"), F.count("reason")).collect():
+            books.topic(row[0]).decoded, books.topic(row[0]).quarantined = row[1:]
 
     def _apply(self, spark: SparkSession, decoded: dict[str, DataFrame], books: Books) -> None:
         rows = {
@@ -113,23 +115,31 @@ class Refinery:
             for name, table in decoded.items()
             if books.topic(name).quarantined < books.topic(name).decoded
         }
+        written = []
         for topic in self._topics.changelogs():
             if topic.name in rows:
                 state = state_table(topic).open(spark, self._settings)
                 changes = rows[topic.name].withColumn("silver_batch", F.lit(books.batch_id))
                 apply_changes(state, changes, topic)
                 mine = state.toDF().where(F.col("silver_batch") == books.batch_id)
-                books.topic(topic.name).applied = mine.count()
+                written.append(_named(mine.select(F.lit(0)), topic.name))
         for topic in self._topics.events():
             enriched = enriched_table(topic, self._topics).open(spark, self._settings)
             lookups = self._lookup_states(spark, topic, rows)
             apply_events(enriched, rows.get(topic.name), topic, lookups, books.batch_id)
             if topic.name in rows:
                 mine = enriched.toDF().where(F.col("arrived_batch") == books.batch_id)
-                counts = mine.agg(F.count("*"), F.count_if(F.col("missing_lookups") > 0)).collect()[
-                    0
-                ]
-                books.topic(topic.name).applied, books.topic(topic.name).waiting = counts
+                written.append(_named(mine.select("missing_lookups"), topic.name))
+        if written:
+            self._book_applied(reduce(DataFrame.unionAll, written), books)
+
+    def _book_applied(self, written: DataFrame, books: Books) -> None:
+        """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
+        counts = F.count("*"), F.count_if(F.col("missing_lookups") > 0)
+        for row in (
+            written.toDF("missing_lookups", "source").groupBy("source").agg(*counts).collect()
+        ):
+            books.topic(row[0]).applied, books.topic(row[0]).waiting = row[1:]
 
     def _lookup_states(
         self, spark: SparkSession, topic: Topic, rows: dict[str, DataFrame]
@@ -170,3 +180,7 @@ class Refinery:
 def good_rows(decoded: DataFrame) -> DataFrame:
     """The decoded records without a reason to refuse them, bare of what came."""
     return decoded.where("reason IS NULL").drop("reason", "key", "payload", "event_time")
+
+
+def _named(rows: DataFrame, source: str) -> DataFrame:
+    return rows.withColumn("source", F.lit(source))

@@ -1,0 +1,160 @@
+"""Pulsar's admin API, as far as the lakehouse needs it: topics, positions, subscriptions."""
+
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from bronze.errors import BrokerError
+from bronze.offsets import START, Position
+
+DEADLINE_SECONDS = 20.0
+
+
+class _NotYetError(Exception):
+    """The broker may answer a moment later: it is starting, or moves the topic."""
+
+
+class TopicNotFoundError(BrokerError):
+    """There is no such topic or subscription."""
+
+
+class PulsarAdmin:
+    """Client of the admin API. Use as a context manager.
+
+    Topics are named in full, `persistent://tenant/namespace/topic`. Each method raises
+    BrokerError, naming the URL and the broker's reason, when the broker is absent or refuses.
+    """
+
+    def __init__(self, url: str, timeout_seconds: float = 10.0) -> None:
+        self._url = url.rstrip("/")
+        self._client = httpx.Client(base_url=f"{self._url}/admin/v2/", timeout=timeout_seconds)
+
+    def __enter__(self) -> "PulsarAdmin":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._client.close()
+
+    def is_healthy(self) -> bool:
+        """Whether a broker answers and can publish and read; asked once."""
+        try:
+            return self._client.get("brokers/health").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def ensure_topic(self, topic: str, partitions: int) -> bool:
+        """Create a partitioned topic; widen one with fewer partitions. True if it was created."""
+        try:
+            there = self._partition_count(topic)
+        except TopicNotFoundError:
+            self._ask("PUT", f"{_path(topic)}/partitions", json=partitions)
+            return True
+        if 0 < there < partitions:
+            self._ask("POST", f"{_path(topic)}/partitions", json=partitions)
+        return False
+
+    def retain_for_ever(self, topic: str) -> None:
+        """Keep all messages of a topic, whether read or not."""
+        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        self._ask("POST", f"{_path(topic)}/retention", json=for_ever)
+
+    def partitions(self, topic: str) -> list[str]:
+        """The topics behind a partitioned topic; a topic without partitions is its own."""
+        count = self._partition_count(topic)
+        return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its subscriptions and messages."""
+        suffix = "/partitions" if self._partition_count(topic) else ""
+        self._ask("DELETE", f"{_path(topic)}{suffix}", params={"force": "true"})
+
+    def last_position(self, partition: str) -> Position:
+        """The last entry of a topic partition; its entry is -1 if there is none."""
+        answer = self._ask("GET", f"{_path(partition)}/lastMessageId").json()
+        return Position(answer["ledgerId"], answer["entryId"])
+
+    def internal_stats(self, partition: str) -> dict[str, Any]:
+        """Ledgers and cursors of a topic partition, as the broker tells them."""
+        answer: dict[str, Any] = self._ask("GET", f"{_path(partition)}/internalStats").json()
+        return answer
+
+    def entries_behind(self, partition: str, position: Position) -> int:
+        """How many entries of a topic partition are behind a position, by ledger statistics."""
+        stats = self.internal_stats(partition)
+        ledgers = [(ledger["ledgerId"], ledger["entries"]) for ledger in stats["ledgers"]]
+        if ledgers:  # the broker gives the open ledger's count apart
+            ledgers[-1] = (ledgers[-1][0], stats["currentLedgerEntries"])
+        later = sum(entries for ledger, entries in ledgers if ledger > position.ledger)
+        same = sum(entries for ledger, entries in ledgers if ledger == position.ledger)
+        return int(later + max(same - position.entry - 1, 0))
+
+    def subscription(self, partition: str, name: str) -> Position | None:
+        """Up to where a durable subscription lets the broker drop messages, None if absent."""
+        cursor = self.internal_stats(partition)["cursors"].get(quote(name, safe=""))
+        if cursor is None:
+            return None
+        ledger, entry = cursor["markDeletePosition"].split(":")
+        return Position(int(ledger), int(entry))
+
+    def create_subscription(self, partition: str, name: str) -> None:
+        """Create a durable subscription at the start of a topic partition."""
+        earliest = {"ledgerId": START.ledger, "entryId": START.entry, "partitionIndex": -1}
+        self._ask("PUT", f"{_path(partition)}/subscription/{quote(name, safe='')}", json=earliest)
+
+    def move_subscription(self, partition: str, name: str, position: Position) -> None:
+        """Let the broker drop what the subscription kept, up to and with an entry."""
+        behind = {**position._asdict(), "isExcluded": True, "batchIndex": -1, "partitionIndex": -1}
+        body = {"ledgerId": behind.pop("ledger"), "entryId": behind.pop("entry"), **behind}
+        path = f"{_path(partition)}/subscription/{quote(name, safe='')}/resetcursor"
+        self._ask("POST", path, json=body)
+
+    def _partition_count(self, topic: str) -> int:
+        return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
+
+    def _ask(self, method: str, path: str, **content: Any) -> httpx.Response:
+        try:
+            return self._ask_patiently(method, path, **content)
+        except (httpx.HTTPError, _NotYetError) as error:
+            message = (
+                f"No answer from the Pulsar broker at {self._url} ({error}). Start it "
+                "(`lakehouse up` runs one), or name yours with LAKEHOUSE_PULSAR_ADMIN_URL."
+            )
+            raise BrokerError(message) from error
+
+    @retry(
+        retry=retry_if_exception_type((httpx.TransportError, _NotYetError)),
+        wait=wait_exponential(multiplier=0.1, max=2),
+        stop=stop_after_delay(DEADLINE_SECONDS),
+        reraise=True,
+    )
+    def _ask_patiently(self, method: str, path: str, **content: Any) -> httpx.Response:
+        response = self._client.request(method, path, **content)
+        if response.status_code in (httpx.codes.SERVICE_UNAVAILABLE, 307, 502, 504):
+            raise _NotYetError(_reason(response))
+        if response.status_code == httpx.codes.NOT_FOUND:
+            message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
+            raise TopicNotFoundError(message)
+        if response.is_error:
+            message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"
+            raise BrokerError(message)
+        return response
+
+
+def _path(topic: str) -> str:
+    domain, _, rest = topic.partition("://")
+    return f"{domain}/{quote(rest)}"
+
+
+def _reason(response: httpx.Response) -> str:
+    try:
+        return f"{response.status_code} {response.json()['reason']}"
+    except (ValueError, KeyError, TypeError):
+        return f"{response.status_code} {response.reason_phrase}"
