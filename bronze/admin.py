@@ -111,7 +111,7 @@ class PulsarAdmin:
 
     def move_subscription(self, partition: str, name: str, position: Position) -> None:
         """Let the broker drop what the subscription kept, up to and with an entry."""
-        behind = {**position._asdict(), "isExcluded": True, "batchIndex": -1, "partitionIndex": -1}
+        behind = {**position._asdict(), "excluded": True, "batchIndex": -1, "partitionIndex": -1}
         body = {"ledgerId": behind.pop("ledger"), "entryId": behind.pop("entry"), **behind}
         path = f"{_path(partition)}/subscription/{quote(name, safe='')}/resetcursor"
         self._ask("POST", path, json=body)

@@ -1,0 +1,216 @@
+"""The embedded broker: a real Pulsar standalone in a process of its own, on loopback alone."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from bronze.admin import PulsarAdmin
+from bronze.errors import BrokerError, SettingsError
+from bronze.settings import LakeSettings
+from lakehouse.jars import Progress, fetch_jars
+from lakehouse.java import find_java
+
+TEMPLATE = Path(__file__).with_name("standalone.conf")
+LOG_CONF = Path(__file__).with_name("broker-log4j2.properties")
+START_SECONDS = 90
+STOP_SECONDS = 20
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+# As in Pulsar's own launch script.
+OPENS = (
+    "java.base/sun.net=ALL-UNNAMED",
+    "java.base/java.lang=ALL-UNNAMED",
+    "java.base/java.nio=ALL-UNNAMED",
+    "java.base/java.util.zip=ALL-UNNAMED",
+    "java.base/jdk.internal.misc=ALL-UNNAMED",
+    "java.base/jdk.internal.platform=ALL-UNNAMED",
+    "java.management/sun.management=ALL-UNNAMED",
+    "jdk.management/com.sun.management.internal=ALL-UNNAMED",
+)
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A running embedded broker."""
+
+    pid: int
+    record: Path
+
+    def stop(self) -> None:
+        """Ask it to stop, wait, and make sure."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+            if not _gone(self.pid, STOP_SECONDS):
+                os.kill(self.pid, signal.SIGKILL)
+                _gone(self.pid, STOP_SECONDS)
+        self.record.unlink(missing_ok=True)
+
+
+def is_local(settings: LakeSettings) -> bool:
+    """Whether the settings name a broker on this machine, which could be the embedded one."""
+    return all(
+        urlsplit(url).hostname in LOOPBACK
+        for url in (settings.pulsar_url, settings.pulsar_admin_url)
+    )
+
+
+def broker_answers(settings: LakeSettings) -> bool:
+    """Whether a healthy broker, of whomever, is where the settings say."""
+    with PulsarAdmin(settings.pulsar_admin_url, timeout_seconds=5) as admin:
+        return admin.is_healthy()
+
+
+def left_over_broker(settings: LakeSettings) -> Broker | None:
+    """The embedded broker of this home that runs already, perhaps left by a killed process."""
+    record = _record(settings)
+    if not record.exists():
+        return None
+    pid = int(json.loads(record.read_text())["pid"])
+    command = Path(f"/proc/{pid}/cmdline")
+    alive = _alive(pid) and (not command.exists() or b"pulsar" in command.read_bytes())
+    return Broker(pid, record) if alive else None
+
+
+def start_broker(settings: LakeSettings, progress: Progress | None = None) -> Broker:
+    """Start the embedded broker and wait until it is healthy.
+
+    Raises:
+        SettingsError: its address is not local, or a port is in use.
+        BrokerError: it did not come up.
+    """
+    if not is_local(settings):
+        message = (
+            f"The settings name {settings.pulsar_url} and {settings.pulsar_admin_url}, but the "
+            "embedded broker runs on this machine: use 127.0.0.1 in both, or start yours yourself."
+        )
+        raise SettingsError(message)
+    left = left_over_broker(settings)
+    if left is not None:
+        left.stop()
+    ports = _free_ports(settings)
+    home = settings.home_dir / "pulsar"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "standalone.conf").write_text(
+        f"{TEMPLATE.read_text()}\nbrokerServicePort={ports[0]}\nwebServicePort={ports[1]}\n"
+    )
+    log = settings.home_dir / "logs" / "broker.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    jars = fetch_jars(settings, "pulsar", progress)
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            _command(jars, home),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            start_new_session=True,  # the terminal's Ctrl-C is for us: the broker stops last
+        )
+    record = _record(settings)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps({"pid": process.pid}))
+    broker = Broker(process.pid, record)
+    try:
+        _wait_until_healthy(settings, process, log)
+    except BaseException:
+        broker.stop()
+        raise
+    return broker
+
+
+def _command(jars: Path, home: Path) -> list[str]:
+    opens = [argument for package in OPENS for argument in ("--add-opens", package)]
+    return [
+        str(find_java()),
+        *("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC"),
+        "-XX:TieredStopAtLevel=1",
+        *opens,
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        f"-Dlog4j2.configurationFile={LOG_CONF}",
+        *("-cp", f"{jars}/*"),
+        "org.apache.pulsar.PulsarStandaloneStarter",
+        *("--config", str(home / "standalone.conf")),
+        *("--metadata-dir", str(home / "metadata"), "--bookkeeper-dir", str(home / "bookkeeper")),
+        *("--no-functions-worker", "--no-stream-storage", "-a", "127.0.0.1"),
+    ]
+
+
+def _free_ports(settings: LakeSettings) -> tuple[int, int]:
+    named = {"PULSAR_URL": settings.pulsar_url, "PULSAR_ADMIN_URL": settings.pulsar_admin_url}
+    found = []
+    for name, url in named.items():
+        port = urlsplit(url).port
+        if port is None:
+            message = f"{url} names no port; set LAKEHOUSE_{name} to a URL with one."
+            raise SettingsError(message)
+        require_free_port(port, f"LAKEHOUSE_{name}")
+        found.append(port)
+    return found[0], found[1]
+
+
+def require_free_port(port: int, setting: str) -> None:
+    """See that nothing listens on a loopback port.
+
+    Raises:
+        SettingsError: something does; names the setting to change.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            message = (
+                f"Port {port} is in use on this machine ({error.strerror}). Stop what listens "
+                f"there, or choose another port with {setting}."
+            )
+            raise SettingsError(message) from error
+
+
+def _wait_until_healthy(
+    settings: LakeSettings, process: subprocess.Popen[bytes], log: Path
+) -> None:
+    def settled() -> bool:
+        return process.poll() is not None or broker_answers(settings)
+
+    with suppress(RetryError):
+        Retrying(
+            retry=retry_if_result(lambda done: not done),
+            stop=stop_after_delay(START_SECONDS),
+            wait=wait_fixed(0.2),
+        )(settled)
+    if process.poll() is not None or not broker_answers(settings):
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if " ERROR " in line] or lines[-1:] or ["(nothing)"]
+        message = f"The embedded broker did not come up. Its log {log} says: {errors[-1]}"
+        raise BrokerError(message)
+
+
+def _record(settings: LakeSettings) -> Path:
+    return settings.home_dir / "run" / "broker.json"
+
+
+def _alive(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # a child that has ended must not count as alive
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _gone(pid: int, seconds: int) -> bool:
+    waiting = Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_delay(seconds),
+        wait=wait_fixed(0.1),
+        retry_error_callback=lambda _: True,
+    )
+    return not waiting(lambda: _alive(pid))
