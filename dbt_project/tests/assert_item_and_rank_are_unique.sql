@@ -1,0 +1,13 @@
+-- Fails if an item has two recommendations of one rank, or the same one twice.
+with similar_items as (
+
+    select * from {{ ref('similar_items') }}
+
+)
+
+select
+    item_id,
+    count(*) as count_rows
+from similar_items
+group by item_id
+having count(*) != count(distinct rank) or count(*) != count(distinct similar_item_id)

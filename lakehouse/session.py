@@ -1,0 +1,57 @@
+"""The Spark session of the local runtime. Configuration is in `conf/spark-defaults.conf`; only
+what depends on the machine is set here.
+"""
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from bronze.settings import LakeSettings
+from lakehouse.jars import Progress, fetch_jars
+from lakehouse.java import prepare_spark
+
+DRIVER_MEMORY = "2g"
+
+
+def build_session(
+    settings: LakeSettings, name: str, progress: Progress | None = None
+) -> SparkSession:
+    """Start Spark in this process, on all cores, with Delta on its class path.
+
+    The catalog lives in memory: tables are folders of the lake, registered at start
+    (`gold/catalog.py`), so that several processes may open one lake.
+
+    Raises:
+        SettingsError: no Java that Spark runs on.
+        JarError: Delta's jars cannot be had.
+    """
+    prepare_spark(settings)
+    jars = fetch_jars(settings, "spark", progress)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    scratch = settings.home_dir / "spark"
+    scratch.mkdir(parents=True, exist_ok=True)
+    java_options = (
+        f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
+        f"-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector "
+        "-XX:+UseParallelGC -XX:-UsePerfData"
+    )
+    return (
+        SparkSession.builder.master("local[*]")
+        .appName(name)
+        .config("spark.driver.memory", DRIVER_MEMORY)
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraClassPath", f"{jars}/*")
+        .config("spark.driver.extraJavaOptions", java_options)
+        .config("spark.local.dir", str(scratch))
+        .config("spark.sql.warehouse.dir", str(settings.lake_dir))
+        .config("spark.sql.artifact.isolation.enabled", "false")
+        .config("spark.sql.catalogImplementation", "in-memory")
+        .config("spark.hadoop.hive.exec.scratchdir", str(scratch / "hive"))
+        .config("spark.hadoop.hive.exec.local.scratchdir", str(scratch / "hive-local"))
+        .config("spark.hadoop.hive.server2.logging.operation.enabled", "false")
+        .config("spark.hadoop.hive.server2.thrift.bind.host", "127.0.0.1")
+        .config("spark.hadoop.hive.server2.thrift.port", str(settings.sql_port))
+        .getOrCreate()
+    )
