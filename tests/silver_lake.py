@@ -8,9 +8,9 @@ from typing import Any
 from model import Message, Position
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from bronze.settings import LakeSettings, load_settings
+from bronze.settings import SHOP_TOPICS, LakeSettings, load_settings
 from bronze.tables import bronze_table, envelope_schema
-from bronze.topics import SHOP_TOPICS, TopicFile, load_topics
+from bronze.topics import TopicFile, load_topics
 from silver.refine import refine
 
 PUBLISHED = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

@@ -73,7 +73,7 @@ ranked as (
     from candidates
     -- Only what can be shown and bought: items that the changelog knows.
     left semi join items on candidates.item_id = items.item_id
-    left semi join items on candidates.similar_item_id = items.item_id
+    left semi join items as similar on candidates.similar_item_id = similar.item_id
 
 ),
 

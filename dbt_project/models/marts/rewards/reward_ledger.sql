@@ -9,10 +9,12 @@
 
 with orders as (
 
-    select * from {{ ref('stg_orders') }}
+    select * from {{ ref('stg_orders') }} as orders
     {% if is_incremental() %}
         -- Also order lines that were completed or sent again since: their batch is a new one.
-        where silver_batch > (select coalesce(max(silver_batch), -1) from {{ this }})
+        where
+            orders.silver_batch
+            > (select coalesce(max(seen.silver_batch), -1) from {{ this }} as seen)
     {% endif %}
 
 ),

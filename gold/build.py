@@ -1,0 +1,116 @@
+"""Main path of gold: run `dbt build` against the SQL endpoint and say what became of each node.
+
+dbt runs in a process of its own, as dbt-spark changes the session it works in. What happened is
+read from its `run_results.json`, never from its log.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bronze.settings import LakeSettings
+from gold.errors import GoldError
+
+PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
+FAILED = ("error", "fail", "runtime error")
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What became of one model, test or unit test."""
+
+    name: str
+    kind: str
+    status: str
+    seconds: float
+    message: str | None
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What became of a run of dbt."""
+
+    nodes: list[NodeResult]
+
+    @property
+    def models(self) -> list[NodeResult]:
+        """The models, in the order in which they ended."""
+        return [node for node in self.nodes if node.kind == "model"]
+
+    @property
+    def tests(self) -> list[NodeResult]:
+        """Data tests and unit tests."""
+        return [node for node in self.nodes if node.kind != "model"]
+
+
+def build_gold(
+    settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
+) -> BuildResult:
+    """Build and test the models of `dbt_project` through the running SQL endpoint.
+
+    Args:
+        settings: the lake; the endpoint is on `sql_port`.
+        select: models to build, in dbt's selection syntax; all if None.
+        full_refresh: rebuild incremental models from scratch.
+
+    Raises:
+        GoldError: dbt could not run, or a model or test failed; names them with dbt's message.
+    """
+    target = settings.home_dir / "dbt"
+    results = target / "run_results.json"
+    results.unlink(missing_ok=True)
+    log = settings.home_dir / "logs" / "dbt.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    options = [*(["--select", select] if select else []), *(["--full-refresh"] * full_refresh)]
+    with log.open("w") as output:
+        process = subprocess.run(
+            [sys.executable, "-m", "dbt.cli.main", "--no-version-check", "build", *options],
+            cwd=PROJECT,
+            env=_environment(settings, target),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    if not results.exists():
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        message = f"dbt did not run: {lines[-1] if lines else 'no word'}. See {log}."
+        raise GoldError(message)
+    build = _read_results(results)
+    failed = [node for node in build.nodes if node.status in FAILED]
+    if failed or process.returncode:
+        said = "; ".join(f"{node.kind} {node.name}: {_line(node.message)}" for node in failed)
+        message = f"gold was not built: {said or f'dbt ended with {process.returncode}'}. See {log}."
+        raise GoldError(message)
+    return build
+
+
+def _environment(settings: LakeSettings, target: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "DBT_TARGET_PATH": str(target),
+        "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),
+        "DBT_PROFILES_DIR": str(PROJECT),
+    }
+
+
+def _read_results(path: Path) -> BuildResult:
+    results: list[dict[str, Any]] = json.loads(path.read_text())["results"]
+    nodes = []
+    for result in results:
+        kind, _, *name = result["unique_id"].split(".")
+        nodes.append(
+            NodeResult(
+                name[0], kind, result["status"], result["execution_time"], result["message"]
+            )
+        )
+    return BuildResult(nodes)
+
+
+def _line(message: str | None) -> str:
+    return " ".join((message or "no message").split())[:300]
