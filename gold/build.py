@@ -84,7 +84,8 @@ def build_gold(
     failed = [node for node in build.nodes if node.status in FAILED]
     if failed or process.returncode:
         said = "; ".join(f"{node.kind} {node.name}: {_line(node.message)}" for node in failed)
-        message = f"gold was not built: {said or f'dbt ended with {process.returncode}'}. See {log}."
+        said = said or f"dbt ended with {process.returncode}"
+        message = f"Gold was not built: {said}. See {log}."
         raise GoldError(message)
     return build
 
@@ -105,9 +106,7 @@ def _read_results(path: Path) -> BuildResult:
     for result in results:
         kind, _, *name = result["unique_id"].split(".")
         nodes.append(
-            NodeResult(
-                name[0], kind, result["status"], result["execution_time"], result["message"]
-            )
+            NodeResult(name[0], kind, result["status"], result["execution_time"], result["message"])
         )
     return BuildResult(nodes)
 

@@ -1,0 +1,124 @@
+"""Publishes CSV files into the declared topics: `<topic>.csv` goes to the topic of that name."""
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from bronze.admin import PulsarAdmin
+from bronze.errors import BrokerError, LakehouseError, SettingsError
+from bronze.settings import LakeSettings
+from bronze.topics import Topic, TopicFile
+from lakehouse.encode import RowEncoder
+
+Progress = Callable[[str, int], None]
+REPORT_EVERY = 5_000
+
+
+def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
+    """Create the declared topics, and keep their messages for ever."""
+    with PulsarAdmin(settings.pulsar_admin_url) as admin:
+        for topic in topics.topics.values():
+            name = full_name(settings, topic)
+            admin.ensure_topic(name, topic.partitions)
+            if topic.kind == "changelog":
+                admin.retain_for_ever(name)
+
+
+def full_name(settings: LakeSettings, topic: Topic) -> str:
+    """The topic's full name on the broker."""
+    return f"persistent://{settings.pulsar_namespace}/{topic.name}"
+
+
+def publish(
+    settings: LakeSettings, topics: TopicFile, directory: Path, progress: Progress | None = None
+) -> dict[str, int]:
+    """Publish the files of a directory, changelogs first; every message is confirmed.
+
+    Args:
+        settings: where the broker is.
+        topics: the declared topics; they must exist.
+        directory: folder with `<topic>.csv` files.
+        progress: told (topic, messages so far) now and then.
+
+    Returns:
+        Messages by topic.
+
+    Raises:
+        SettingsError: there is nothing to publish.
+        EncodeError: a file does not fit its topic; names file, line and column.
+        BrokerError: the broker refused a message.
+    """
+    files = {
+        topic: directory / f"{topic.name}.csv"
+        for topic in [*topics.changelogs(), *topics.events()]
+        if (directory / f"{topic.name}.csv").is_file()
+    }
+    if not files:
+        wanted = ", ".join(f"{name}.csv" for name in topics.topics)
+        message = f"{directory} holds none of {wanted}: there is nothing to publish. See --data."
+        raise SettingsError(message)
+    client = pulsar.Client(
+        settings.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+    try:
+        return {
+            topic.name: _publish_file(client, full_name(settings, topic), topic, file, progress)
+            for topic, file in files.items()
+        }
+    except pulsar.PulsarException as error:
+        message = f"The broker at {settings.pulsar_url} did not take the messages: {error!r}."
+        raise BrokerError(message) from error
+    finally:
+        client.close()
+
+
+def _publish_file(
+    client: Any, name: str, topic: Topic, file: Path, progress: Progress | None
+) -> int:
+    failures: list[Any] = []
+
+    def confirmed(result: Any, _: Any) -> None:
+        if result != pulsar.Result.Ok:
+            failures.append(result)
+
+    producer = client.create_producer(
+        name,
+        block_if_queue_full=True,
+        max_pending_messages=20_000,
+        batching_enabled=True,
+        batching_max_messages=2_000,
+        batching_max_publish_delay_ms=5,
+        compression_type=pulsar.CompressionType.LZ4,
+    )
+    sent = 0
+    for key, event_time, value in _messages(topic, file):
+        producer.send_async(value, confirmed, partition_key=key, event_timestamp=event_time)
+        sent += 1
+        if progress and sent % REPORT_EVERY == 0:
+            progress(topic.name, sent)
+    producer.flush()
+    producer.close()
+    if failures:
+        message = f"{name}: {len(failures)} of {sent} messages were refused, first {failures[0]}."
+        raise BrokerError(message)
+    if progress:
+        progress(topic.name, sent)
+    return sent
+
+
+def _messages(topic: Topic, file: Path) -> Iterator[tuple[str, int | None, bytes]]:
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = csv.DictReader(lines)
+            encoder = RowEncoder(topic, rows.fieldnames or [], str(file))
+            for row in rows:
+                if None in row or None in row.values():
+                    message = f"{file}:{rows.line_num}: not as many cells as the header has."
+                    raise LakehouseError(message)
+                yield encoder.encode(row, rows.line_num)
+    except UnicodeDecodeError as error:
+        message = f"{file} is not UTF-8 ({error.reason} at byte {error.start}); convert it."
+        raise SettingsError(message) from error
