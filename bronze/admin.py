@@ -116,6 +116,10 @@ class PulsarAdmin:
         path = f"{_path(partition)}/subscription/{quote(name, safe='')}/resetcursor"
         self._ask("POST", path, json=body)
 
+    def delete_subscription(self, partition: str, name: str) -> None:
+        """Delete a durable subscription; the broker keeps nothing for it any more."""
+        self._ask("DELETE", f"{_path(partition)}/subscription/{quote(name, safe='')}")
+
     def _partition_count(self, topic: str) -> int:
         return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
 

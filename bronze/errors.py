@@ -1,6 +1,6 @@
 """What can go wrong for a reason its user can mend.
 
-    LakehouseError            one clear sentence or two for the user; exit code 2
+    LakehouseError            one clear sentence or two for the user
     |- SettingsError          a setting, option or topic file is wrong
     |- BrokerError            the broker is absent or refuses
     |- DataLossError          messages are gone that were not read yet
@@ -12,6 +12,8 @@ Each message says where, what, what it means and what to do.
 
 class LakehouseError(Exception):
     """An error whose message is meant for the user: shown alone, without a traceback."""
+
+    exit_code = 2
 
 
 class SettingsError(LakehouseError):

@@ -1,0 +1,37 @@
+"""Keeps gold fresh: builds it again whenever silver has changed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+from bronze.settings import LakeSettings
+from gold.build import BuildResult, build_gold
+
+POLL_SECONDS = 2.0
+
+
+def silver_versions(settings: LakeSettings) -> dict[str, int]:
+    """The newest version of each silver table, by the files of its log."""
+    logs = (settings.lake_dir / "silver").glob("*/_delta_log")
+    return {log.parent.name: _newest(log) for log in logs}
+
+
+def _newest(log: Path) -> int:
+    versions = [int(file.stem) for file in log.glob("*.json") if file.stem.isdigit()]
+    return max(versions, default=-1)
+
+
+def keep_fresh(settings: LakeSettings, stop: Event, built: Callable[[BuildResult], None]) -> None:
+    """Build gold now and after every change of silver, until told to stop.
+
+    Raises:
+        GoldError: a build failed; the tables of the last good build of each model stay.
+    """
+    seen = ""
+    while not stop.is_set():
+        versions = json.dumps(silver_versions(settings), sort_keys=True)
+        if versions != seen:
+            built(build_gold(settings))
+            seen = versions
+        stop.wait(POLL_SECONDS)

@@ -1,0 +1,237 @@
+"""The command `lakehouse`. Each command parses its options and calls one function."""
+
+import datetime as dt
+import sys
+from pathlib import Path
+from threading import Event
+from typing import Annotated
+
+import typer
+
+from bronze.errors import LakehouseError
+from bronze.ingest import ingest
+from bronze.settings import LakeSettings, load_settings
+from bronze.topics import TopicFile, load_topics
+from gold.build import BuildResult, build_gold
+from gold.catalog import register
+from gold.keep import keep_fresh
+from lakehouse import console
+from lakehouse.console import err, out, print_rows
+from lakehouse.demo import demo as run_demo
+from lakehouse.generate import generate_shop
+from lakehouse.publish import create_topics
+from lakehouse.publish import publish as publish_files
+from lakehouse.query import query
+from lakehouse.reset import reset as reset_lake
+from lakehouse.reset import what_goes
+from lakehouse.run import await_streams, explain, require_broker, spark_session
+from lakehouse.sql_endpoint import endpoint_running
+from lakehouse.status import COLUMNS, lake_status
+from lakehouse.up import sql_endpoint
+from lakehouse.up import up as run_up
+from silver.refine import refine
+
+app = typer.Typer(
+    help="From Pulsar topics to bronze, silver and gold Delta tables, and SQL on them.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+debug = False
+
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
+]
+Format = Annotated[console.Format, typer.Option("--format", help="How to print the result.")]
+
+
+class Context:
+    """What all commands need: the settings and the declared topics."""
+
+    settings: LakeSettings
+    topics: TopicFile
+
+
+lake = Context()
+
+
+@app.callback()
+def common(
+    home: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the embedded runtime and the lake. [default: .lakehouse]"),
+    ] = None,
+    topics: Annotated[
+        Path | None, typer.Option(help="Topic file (TOML). [default: the shop's topics]")
+    ] = None,
+    show_trace: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
+) -> None:
+    """Settings come from options, then LAKEHOUSE_… variables, then lakehouse.toml."""
+    global debug
+    debug = show_trace
+    lake.settings = load_settings(home=home, topics=topics)
+    lake.topics = load_topics(lake.settings.topics)
+
+
+@app.command()
+def demo(
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with users.csv, items.csv, orders.csv.")
+    ] = None,
+    scale: Annotated[float, typer.Option(min=0.0001, help="Size of the generated data.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = 1,
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="Go on streaming until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Run everything once on an empty lake, and print what came out."""
+    run_demo(
+        lake.settings, lake.topics, data=data, scale=scale, seed=seed, keep_running=keep_running
+    )
+
+
+@app.command()
+def up() -> None:
+    """Run the broker, the streams and the SQL endpoint until Ctrl-C.
+
+    A broker that answers at the configured address is used; else one is started here.
+    """
+    run_up(lake.settings, lake.topics)
+
+
+@app.command()
+def bronze(available_now: AvailableNow = False) -> None:
+    """Land the topics in the bronze tables."""
+    require_broker(lake.settings)
+    with spark_session(lake.settings, "lakehouse-bronze") as spark:
+        await_streams(spark, ingest(spark, lake.settings, lake.topics, available_now=available_now))
+
+
+@app.command()
+def silver(available_now: AvailableNow = False) -> None:
+    """Apply the changelogs and enrich the events of the bronze tables."""
+    with spark_session(lake.settings, "lakehouse-silver") as spark:
+        await_streams(
+            spark, [refine(spark, lake.settings, lake.topics, available_now=available_now)]
+        )
+
+
+@app.command()
+def gold(
+    available_now: AvailableNow = False,
+    select: Annotated[str | None, typer.Option(help="Models to build, as dbt selects.")] = None,
+    full_refresh: Annotated[
+        bool, typer.Option("--full-refresh", help="Rebuild incremental models from scratch.")
+    ] = False,
+) -> None:
+    """Build and test the dbt models; again whenever silver changes, unless --available-now.
+
+    Uses the running SQL endpoint, or one of its own when none runs.
+    """
+    if endpoint_running(lake.settings):
+        _gold(available_now, select, full_refresh)
+        return
+    with spark_session(lake.settings, "lakehouse-gold") as spark:
+        register(spark, lake.settings, lake.topics)
+        with sql_endpoint(spark, lake.settings):
+            _gold(available_now, select, full_refresh)
+
+
+def _gold(once: bool, select: str | None, full_refresh: bool) -> None:
+    if once or select or full_refresh:
+        _show_build(build_gold(lake.settings, select=select, full_refresh=full_refresh))
+    else:
+        keep_fresh(lake.settings, Event(), _show_build)
+
+
+def _show_build(result: BuildResult) -> None:
+    for model in result.models:
+        err.print(f"gold.{model.name} {model.status} [dim]{model.seconds:.1f} s[/dim]")
+    err.print(f"{len(result.models)} models built, {len(result.tests)} tests passed")
+
+
+@app.command()
+def publish(
+    data: Annotated[Path, typer.Option(help="Folder with a <topic>.csv for each topic to fill.")],
+) -> None:
+    """Publish CSV files into the topics, changelogs first."""
+    require_broker(lake.settings)
+    create_topics(lake.settings, lake.topics)
+    sent = publish_files(
+        lake.settings, lake.topics, data, lambda topic, count: err.print(f"{topic}: {count}")
+    )
+    print_rows(("topic", "published"), list(sent.items()))
+
+
+@app.command()
+def generate(
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the CSV files.")],
+    scale: Annotated[float, typer.Option(min=0.0001, help="1 is the real shop's size.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
+) -> None:
+    """Write generated users.csv, items.csv and orders.csv."""
+    counts = generate_shop(out_dir, scale, seed)
+    out.print(f"{counts.users} users, {counts.items} items, {counts.orders} order lines: {out_dir}")
+
+
+@app.command("create-topics")
+def create() -> None:
+    """Create the declared topics on the broker; existing ones are left as they are."""
+    require_broker(lake.settings)
+    create_topics(lake.settings, lake.topics)
+
+
+@app.command()
+def status(form: Format = "table") -> None:
+    """Show per table: rows, age of the newest message, lag, what is missing or quarantined."""
+    now = dt.datetime.now(dt.timezone.utc)
+    print_rows(COLUMNS, [s.cells(now) for s in lake_status(lake.settings, lake.topics)], form)
+
+
+@app.command()
+def sql(
+    statement: Annotated[str, typer.Argument(help='Such as "select * from gold.reward_points".')],
+    form: Format = "table",
+) -> None:
+    """Run a statement, through the running endpoint or with a Spark of its own."""
+    columns, rows = query(lake.settings, lake.topics, statement)
+    if columns:
+        print_rows(columns, rows, form)
+
+
+@app.command()
+def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Delete all tables, checkpoints and the embedded broker's messages, after asking."""
+    folders = what_goes(lake.settings)
+    if not folders:
+        out.print("There is nothing to delete.")
+        return
+    out.print("This deletes:\n" + "\n".join(f"  {folder}" for folder in folders))
+    if yes or typer.confirm("Delete?", default=False):
+        reset_lake(lake.settings, lake.topics)
+        out.print("Deleted.")
+    else:
+        out.print("Nothing was deleted.")
+
+
+def main() -> None:
+    """Run the command; an error is one message on stderr and an exit code."""
+    try:
+        app()
+    except LakehouseError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - the last resort must catch all
+        _fail(f"{type(error).__name__}: {explain(error)}. --debug shows where.", 1)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    if debug:
+        err.print_exception()
+    err.print("Error:", style="red", end=" ")
+    err.print(message, markup=False, soft_wrap=True)
+    sys.exit(exit_code)

@@ -1,0 +1,145 @@
+"""`lakehouse demo`: the whole pipeline once, from generated data to gold, and what came out."""
+
+import contextlib
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from bronze.errors import SettingsError
+from bronze.ingest import ingest
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from gold.build import BuildResult, build_gold
+from gold.catalog import register
+from lakehouse.broker import left_over_broker
+from lakehouse.console import out, print_rows, step
+from lakehouse.generate import generate_shop
+from lakehouse.publish import create_topics, publish
+from lakehouse.run import await_streams, embedded_broker, spark_session
+from lakehouse.sql_endpoint import endpoint_running
+from lakehouse.status import COLUMNS, lake_status
+from lakehouse.up import serve, sql_endpoint
+from silver.refine import refine
+
+MARK = "demo.json"
+TOP = {
+    "Users with the most points": (
+        "select p.user_id, u.first_name, u.last_name, p.points, p.count_earning_lines "
+        "from gold.reward_points p join silver.users u on p.user_id = u.id "
+        "order by p.points desc, p.user_id limit 5"
+    ),
+    "Coupons": (
+        "select reason, count(*) as users from gold.coupon_eligibility group by reason order by 2"
+    ),
+    "Items to show beside the first item": (
+        "select i.name as item, s.rank, o.name as similar_item, s.count_invoices, s.reason "
+        "from gold.similar_items s join silver.items i on s.item_id = i.id "
+        "join silver.items o on s.similar_item_id = o.id "
+        "where s.item_id = (select min(item_id) from gold.similar_items) order by s.rank"
+    ),
+}
+NEXT = """
+Go on from here:
+  lakehouse sql "select * from silver.missing_user limit 5"
+  lakehouse sql --format csv "select * from gold.similar_items" > similar_items.csv
+  lakehouse up       streams and SQL for BI tools, until Ctrl-C
+  {gold}             Delta tables for DuckDB, Polars, pandas
+"""
+
+
+def demo(
+    settings: LakeSettings,
+    topics: TopicFile,
+    *,
+    data: Path | None = None,
+    scale: float = 1.0,
+    seed: int = 1,
+    keep_running: bool = False,
+) -> None:
+    """Run the pipeline on an empty lake and print what came out.
+
+    Args:
+        settings: its home is emptied first, if it holds an earlier demo.
+        topics: the declared topics.
+        data: folder with the CSV files; generated if None.
+        scale: of the generated data.
+        seed: of the generated data.
+        keep_running: go on streaming and answering SQL until Ctrl-C.
+
+    Raises:
+        SettingsError: the home holds a lake that is not a demo's, or that is in use.
+    """
+    _empty_home(settings)
+    folder = data or settings.home_dir / "data"
+    with contextlib.ExitStack() as stack:
+        with ThreadPoolExecutor(1) as pool:  # Java starts while Python generates
+            if data is None:
+                generated = pool.submit(generate_shop, folder, scale, seed)
+            stack.enter_context(embedded_broker(settings))
+            create_topics(settings, topics)
+            if data is None:
+                generated.result()
+        with ThreadPoolExecutor(1) as pool:
+            sent = pool.submit(publish, settings, topics, folder)
+            spark = stack.enter_context(spark_session(settings, "lakehouse-demo"))
+            with step("Publishing"):
+                counts = sent.result()
+        _run_layers(spark, settings, topics)
+        with sql_endpoint(spark, settings), step("gold: dbt build"):
+            built = build_gold(settings)
+        _report(spark, settings, topics, counts, built)
+        if keep_running:
+            serve(spark, settings, topics)
+
+
+def _run_layers(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
+    with step("bronze: landing the topics"):
+        await_streams(spark, ingest(spark, settings, topics, available_now=True))
+    with step("silver: applying changelogs, enriching orders"):
+        await_streams(spark, [refine(spark, settings, topics, available_now=True)])
+    register(spark, settings, topics)
+
+
+def _empty_home(settings: LakeSettings) -> None:
+    home = settings.home_dir
+    if endpoint_running(settings) or left_over_broker(settings) is not None:
+        message = (
+            f"A lakehouse is running on {home} or on port {settings.sql_port}. Stop it first, or "
+            "give the demo a home (--home) and ports of its own."
+        )
+        raise SettingsError(message)
+    there = home.exists() and any(home.iterdir())
+    if there and not (home / MARK).exists():
+        message = (
+            f"{home} holds a lake that is not a demo's; the demo would empty it. Give it another "
+            "folder with --home."
+        )
+        raise SettingsError(message)
+    if there:
+        shutil.rmtree(home)
+    home.mkdir(parents=True)
+    (home / MARK).write_text(json.dumps({"made_by": "lakehouse demo"}))
+
+
+def _report(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    published: dict[str, int],
+    built: BuildResult,
+) -> None:
+    out.print()
+    print_rows(("topic", "published"), list(published.items()), title="Messages")
+    lines = [
+        (line.table, line.rows, line.lag_messages, line.note)
+        for line in lake_status(settings, topics)
+    ]
+    print_rows([COLUMNS[0], COLUMNS[1], COLUMNS[3], COLUMNS[4]], lines, title="Tables")
+    out.print(f"dbt: {len(built.models)} models built, {len(built.tests)} tests passed\n")
+    for title, sql in TOP.items():
+        rows = spark.sql(sql)
+        print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
+    out.print(NEXT.format(gold=settings.lake_dir / "gold"))

@@ -1,0 +1,54 @@
+"""`lakehouse reset`: start over with an empty lake."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+from bronze.admin import PulsarAdmin, TopicNotFoundError
+from bronze.checkpoint import claim
+from bronze.errors import SettingsError
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from lakehouse.broker import broker_answers, left_over_broker
+from lakehouse.publish import full_name
+
+
+def what_goes(settings: LakeSettings) -> list[Path]:
+    """The folders that a reset deletes: the lake, and the embedded broker's messages."""
+    folders = [settings.lake_dir, settings.home_dir / "pulsar", settings.home_dir / "spark"]
+    return [folder for folder in folders if folder.exists()]
+
+
+def reset(settings: LakeSettings, topics: TopicFile) -> None:
+    """Delete tables, checkpoints and the embedded broker's data.
+
+    On a broker that runs elsewhere the topics stay, and the subscriptions that kept messages for
+    this lake go.
+
+    Raises:
+        SettingsError: the embedded broker of this home runs.
+        CheckpointError: a query of this lake runs.
+    """
+    if left_over_broker(settings) is not None:
+        message = f"The lakehouse of {settings.home_dir} is running; stop it first (Ctrl-C there)."
+        raise SettingsError(message)
+    queries = [path.name for path in (settings.lake_dir / "_checkpoints").glob("*")]
+    held = [claim(settings, query) for query in queries]
+    if broker_answers(settings):
+        _drop_subscriptions(settings, topics)
+    for folder in what_goes(settings):
+        shutil.rmtree(folder)
+    for checkpoint in held:
+        checkpoint.release()
+
+
+def _drop_subscriptions(settings: LakeSettings, topics: TopicFile) -> None:
+    with PulsarAdmin(settings.pulsar_admin_url) as admin:
+        for topic in topics.topics.values():
+            stored = Path(settings.checkpoint_path(f"bronze.{topic.name}")) / "lakehouse.json"
+            if stored.exists():
+                name = f"lakehouse-{json.loads(stored.read_text())['checkpoint']}"
+                with contextlib.suppress(TopicNotFoundError):
+                    for partition in admin.partitions(full_name(settings, topic)):
+                        admin.delete_subscription(partition, name)

@@ -1,0 +1,73 @@
+"""`lakehouse up`: broker, streams and SQL endpoint in one place, until they are told to stop."""
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
+
+from bronze.checkpoint import Running
+from bronze.ingest import ingest
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from gold.catalog import register
+from lakehouse.console import err, step
+from lakehouse.publish import create_topics
+from lakehouse.run import await_streams, broker_as_set, spark_session
+from lakehouse.sql_endpoint import start_endpoint
+from silver.refine import refine
+
+
+def up(settings: LakeSettings, topics: TopicFile) -> None:
+    """Run everything until Ctrl-C or SIGTERM, then stop it in order: streams, SQL, broker."""
+    with broker_as_set(settings) as embedded:
+        if embedded:
+            create_topics(settings, topics)
+        with spark_session(settings, "lakehouse") as spark:
+            serve(spark, settings, topics)
+
+
+def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
+    """Stream and answer SQL until Ctrl-C or SIGTERM."""
+    with streams(spark, settings, topics) as running:
+        register(spark, settings, topics)
+        with sql_endpoint(spark, settings):
+            _announce(settings)
+            with contextlib.suppress(KeyboardInterrupt):
+                await_streams(spark, running)
+            err.print("Stopping.")
+
+
+@contextlib.contextmanager
+def streams(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile
+) -> Iterator[list[Running]]:
+    """Bronze and silver as running streams."""
+    with step("Starting the streams"):
+        running = ingest(spark, settings, topics)
+        running.append(refine(spark, settings, topics))
+    try:
+        yield running
+    finally:
+        for each in running:
+            each.stop()
+
+
+@contextlib.contextmanager
+def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
+    """The SQL endpoint of a session."""
+    with step("Starting the SQL endpoint"):
+        endpoint = start_endpoint(spark, settings)
+    try:
+        yield
+    finally:
+        endpoint.stop()
+
+
+def _announce(settings: LakeSettings) -> None:
+    err.print(
+        f"\nRunning. Pulsar: [bold]{settings.pulsar_url}[/bold]  "
+        f"SQL: [bold]jdbc:hive2://127.0.0.1:{settings.sql_port}[/bold]\n"
+        "Elsewhere: [bold]lakehouse publish --data DIR[/bold], [bold]lakehouse status[/bold], "
+        '[bold]lakehouse gold[/bold], [bold]lakehouse sql "show tables in silver"[/bold]. '
+        "Ctrl-C stops.\n"
+    )
