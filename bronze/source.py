@@ -29,7 +29,7 @@ from bronze.errors import DataLossError
 from bronze.messages import read_range
 from bronze.offsets import START, Offset, OffsetJson, Position, from_json, to_json
 from bronze.options import PulsarOptions
-from bronze.tables import envelope_schema
+from bronze.tables import ENVELOPE_DDL
 
 
 class PulsarDataSource(DataSource):
@@ -40,9 +40,9 @@ class PulsarDataSource(DataSource):
         """The format's name."""
         return "pulsar"
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """The envelope: position, key, payload, times, properties, schema version."""
-        return envelope_schema()
+        return ENVELOPE_DDL
 
     def streamReader(self, schema: StructType) -> "PulsarStreamReader":
         """The reader of one streaming query."""

@@ -5,11 +5,9 @@
 """
 
 from dataclasses import dataclass, field
-from typing import cast
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from bronze.settings import LakeSettings
 
@@ -85,10 +83,8 @@ ENVELOPE = (
     ),
 )
 
-
-def envelope_schema() -> StructType:
-    """The schema of every bronze table and of the Pulsar source."""
-    return cast(StructType, StructType.fromDDL(", ".join(f"{c.name} {c.type}" for c in ENVELOPE)))
+# As text, since the Pulsar source tells its schema where there is no Spark session.
+ENVELOPE_DDL = ", ".join(f"{column.name} {column.type}" for column in ENVELOPE)
 
 
 def bronze_table(topic: str) -> TableSpec:

@@ -35,7 +35,7 @@ def step(what: str) -> Iterator[None]:
 def jar_progress(what: str) -> Iterator[JarProgress]:
     """A progress bar for jars; nothing is drawn if none is fetched."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, visible=False)
 
         def show(done: int, total: int, name: str) -> None:

@@ -51,11 +51,11 @@ def publish(
         EncodeError: a file does not fit its topic; names file, line and column.
         BrokerError: the broker refused a message.
     """
-    files = {
-        topic: directory / f"{topic.name}.csv"
+    files = [
+        (topic, directory / f"{topic.name}.csv")
         for topic in [*topics.changelogs(), *topics.events()]
         if (directory / f"{topic.name}.csv").is_file()
-    }
+    ]
     if not files:
         wanted = ", ".join(f"{name}.csv" for name in topics.topics)
         message = f"{directory} holds none of {wanted}: there is nothing to publish. See --data."
@@ -66,7 +66,7 @@ def publish(
     try:
         return {
             topic.name: _publish_file(client, full_name(settings, topic), topic, file, progress)
-            for topic, file in files.items()
+            for topic, file in files
         }
     except pulsar.PulsarException as error:
         message = f"The broker at {settings.pulsar_url} did not take the messages: {error!r}."

@@ -13,6 +13,8 @@ from bronze.topics import FieldSpec, Topic, TopicFile, snake_case
 POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"
 POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
 
+BATCHES = ("arrived_batch", "silver_batch")
+
 QUARANTINE = TableSpec(
     "silver",
     "quarantine",
@@ -101,6 +103,12 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
             Column("arrived_batch", "bigint", "Batch that brought the message", nullable=False),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
+        # By default only the first 32 columns have statistics, and structs count field by field.
+        {
+            "delta.dataSkippingStatsColumns": ",".join(
+                [*topic.key_columns, "missing_lookups", "publish_time", *BATCHES]
+            )
+        },
     )
 
 

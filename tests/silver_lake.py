@@ -9,7 +9,7 @@ from model import Message, Position
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from bronze.settings import SHOP_TOPICS, LakeSettings, load_settings
-from bronze.tables import bronze_table, envelope_schema
+from bronze.tables import ENVELOPE_DDL, bronze_table
 from bronze.topics import TopicFile, load_topics
 from silver.refine import refine
 
@@ -34,7 +34,7 @@ class SilverLake:
             envelope = (*place, p.batch_index, m.key, m.payload, None, PUBLISHED, {}, None)
             rows.setdefault(m.topic, []).append(envelope)
         for topic, found in rows.items():
-            frame = self.spark.createDataFrame(found, envelope_schema())
+            frame = self.spark.createDataFrame(found, ENVELOPE_DDL)
             path = self.settings.table_path("bronze", topic)
             frame.write.format("delta").mode("append").save(path)
 

@@ -1,0 +1,76 @@
+"""One broker and one Spark for the whole suite; tests that use them are marked `jvm`."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bronze.settings import LakeSettings, load_settings
+from lakehouse.broker import Broker, start_broker
+from lakehouse.session import build_session
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+JVM_FIXTURES = {"spark", "broker", "endpoint"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if JVM_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.jvm)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def suite_settings(tmp_path_factory: pytest.TempPathFactory) -> LakeSettings:
+    """Settings of the suite's broker and session; a test takes `settings`, with its own lake."""
+    return load_settings(
+        home=tmp_path_factory.mktemp("suite"),
+        pulsar_url=f"pulsar://127.0.0.1:{free_port()}",
+        pulsar_admin_url=f"http://127.0.0.1:{free_port()}",
+        sql_port=free_port(),
+    )
+
+
+@pytest.fixture(scope="session")
+def broker(suite_settings: LakeSettings) -> Iterator[Broker]:
+    running = start_broker(suite_settings)
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
+    session = build_session(suite_settings, "tests", short_lived=True)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def settings(suite_settings: LakeSettings, tmp_path: Path) -> LakeSettings:
+    """The suite's broker and ports, with a home and lake for this test alone."""
+    return suite_settings.model_copy(update={"home": tmp_path / "home"})
+
+
+@pytest.fixture(autouse=True)
+def no_query_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "spark" in request.fixturenames:
+        left = request.getfixturevalue("spark").streams.active
+        for query in left:
+            query.stop()
+        assert not left, f"left running: {[query.name for query in left]}"
+
+
+@pytest.fixture
+def shop_data() -> Path:
+    folder = SHARED / "data" / "shop"
+    if not folder.is_dir():
+        pytest.skip("the real shop's files are not beside the project")
+    return folder
