@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -38,29 +37,28 @@ class Checkpoint:
         self._tables: dict[str, str] = stored.get("tables", {})
         self._save()
 
-    def own(self, spark: SparkSession, settings: LakeSettings, table: TableSpec) -> DeltaTable:
+    def own(self, spark: SparkSession, settings: LakeSettings, table: TableSpec) -> None:
         """Create the table for this checkpoint, or check that it is its own.
 
         Raises:
             CheckpointError: table and checkpoint do not belong together.
         """
         known = self._tables.get(table.full_name)
-        there = table.exists(spark, settings)
+        there = table.exists(settings)
         if known and not there:
             self._refuse(f"has written to the table {table.full_name}, which is gone")
         delta = table.create(spark, settings, {WRITER: self.id})
-        detail = delta.detail().select("id", "properties").collect()[0]
-        writer = detail["properties"].get(WRITER)
+        metadata = delta.metadata()
+        writer = metadata.configuration.get(WRITER)
         if writer != self.id:
             self._refuse(
                 f"is new, but the table {table.full_name} was written from another checkpoint "
                 f"({writer or 'unknown'}): starting would land everything twice"
             )
-        if known and known != detail["id"]:
+        if known and known != str(metadata.id):
             self._refuse(f"has written to another table than the {table.full_name} of today")
-        self._tables[table.full_name] = detail["id"]
+        self._tables[table.full_name] = str(metadata.id)
         self._save()
-        return delta
 
     def release(self) -> None:
         """Let another driver claim it."""

@@ -4,8 +4,10 @@
 (no deletion vectors, no column mapping), so that every Delta reader can open them.
 """
 
+import json
 from dataclasses import dataclass, field
 
+import deltalake
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -41,24 +43,34 @@ class TableSpec:
         """Where the table lies."""
         return settings.table_path(self.layer, self.name)
 
-    def exists(self, spark: SparkSession, settings: LakeSettings) -> bool:
+    def exists(self, settings: LakeSettings) -> bool:
         """Whether there is a Delta table at the path."""
-        return DeltaTable.isDeltaTable(spark, self.path(settings))
+        return deltalake.DeltaTable.is_deltatable(self.path(settings))
 
     def create(
         self, spark: SparkSession, settings: LakeSettings, properties: dict[str, str] | None = None
-    ) -> DeltaTable:
-        """Create the table if it is absent, with further properties, and return it."""
-        builder = (
-            DeltaTable.createIfNotExists(spark).location(self.path(settings)).comment(self.comment)
+    ) -> deltalake.DeltaTable:
+        """Create the table if it is absent, with further properties, and return it.
+
+        delta-rs writes the first commit, as a cold Spark takes seconds for it.
+        """
+        return deltalake.DeltaTable.create(
+            self.path(settings),
+            schema=deltalake.Schema.from_json(self._schema(spark)),
+            mode="ignore",
+            description=self.comment,
+            configuration={**self.properties, **(properties or {})},
+            raise_if_key_not_exists=False,  # the property that names the writer is ours
         )
-        for column in self.columns:
-            builder = builder.addColumn(
-                column.name, column.type, nullable=column.nullable, comment=column.comment
-            )
-        for key, value in {**self.properties, **(properties or {})}.items():
-            builder = builder.property(key, value)
-        return builder.execute()
+
+    def _schema(self, spark: SparkSession) -> str:
+        """The columns in Delta's own JSON, which is Spark's."""
+        ddl = ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+        schema = json.loads(spark.createDataFrame([], ddl).schema.json())
+        for column, field_json in zip(self.columns, schema["fields"], strict=True):
+            field_json["nullable"] = column.nullable
+            field_json["metadata"] = {"comment": column.comment}
+        return json.dumps(schema)
 
     def open(self, spark: SparkSession, settings: LakeSettings) -> DeltaTable:
         """The existing table."""

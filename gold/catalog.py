@@ -25,7 +25,7 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
                 f"CREATE TABLE IF NOT EXISTS {layer}.`{table.name}` "
                 f"USING delta LOCATION '{_literal(table)}'"
             )
-    if all(table.exists(spark, settings) for table in silver_tables(topics)):
+    if all(table.exists(settings) for table in silver_tables(topics)):
         create_views(spark, topics)
 
 

@@ -84,9 +84,7 @@ def demo(
                 generated.result()
         with ThreadPoolExecutor(1) as pool:
             sent = pool.submit(publish, settings, topics, folder)
-            spark = stack.enter_context(
-                spark_session(settings, "lakehouse-demo", short_lived=not keep_running)
-            )
+            spark = stack.enter_context(spark_session(settings, "lakehouse-demo"))
             with step("Publishing"):
                 counts = sent.result()
         _run_layers(spark, settings, topics)

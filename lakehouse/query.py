@@ -22,7 +22,7 @@ def query(
     """
     if endpoint_running(settings):
         return query_endpoint(settings, sql)
-    with spark_session(settings, "lakehouse-sql", short_lived=True) as spark:
+    with spark_session(settings, "lakehouse-sql") as spark:
         register(spark, settings, topics)
         try:
             result = spark.sql(sql)

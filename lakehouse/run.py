@@ -18,12 +18,10 @@ from lakehouse.session import build_session
 
 
 @contextlib.contextmanager
-def spark_session(
-    settings: LakeSettings, name: str, *, short_lived: bool = False
-) -> Iterator[SparkSession]:
+def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end."""
     with jar_progress("Fetching jars for Spark") as progress, step("Starting Spark"):
-        spark = build_session(settings, name, progress, short_lived=short_lived)
+        spark = build_session(settings, name, progress)
     try:
         yield spark
     finally:

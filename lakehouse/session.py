@@ -12,19 +12,14 @@ from lakehouse.jars import Progress, fetch_jars
 from lakehouse.java import prepare_spark
 
 DRIVER_MEMORY = "2g"
-QUICK_START = "-XX:TieredStopAtLevel=1"
 
 
 def build_session(
     settings: LakeSettings,
     name: str,
     progress: Progress | None = None,
-    *,
-    short_lived: bool = False,
 ) -> SparkSession:
     """Start Spark in this process, on all cores, with Delta on its class path.
-
-    A session that is `short_lived` compiles less thoroughly: quicker for a minute of work.
 
     The catalog lives in memory: tables are folders of the lake, registered at start
     (`gold/catalog.py`), so that several processes may open one lake.
@@ -40,7 +35,7 @@ def build_session(
     scratch.mkdir(parents=True, exist_ok=True)
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
-        f"-XX:+UseParallelGC -XX:-UsePerfData {QUICK_START if short_lived else ''}"
+        "-XX:+UseParallelGC -XX:-UsePerfData"
     )
     return (
         SparkSession.builder.master("local[*]")

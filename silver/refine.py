@@ -62,7 +62,7 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
     streams = []
     for topic in topics.topics.values():
         table = bronze_table(topic.name)
-        if not table.exists(spark, settings):
+        if not table.exists(settings):
             message = (
                 f"There is no table {table.full_name} at {table.path(settings)} yet, so silver has "
                 "nothing to read. Run `lakehouse bronze --available-now` first."

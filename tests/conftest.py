@@ -47,7 +47,7 @@ def broker(suite_settings: LakeSettings) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
-    session = build_session(suite_settings, "tests", short_lived=True)
+    session = build_session(suite_settings, "tests")
     yield session
     session.stop()
 
