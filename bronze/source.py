@@ -13,7 +13,7 @@ at the last committed position, and its absence tells that the topic is not the 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -24,12 +24,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bronze.admin import PulsarAdmin
+from bronze.envelope import ENVELOPE_DDL
 from bronze.errors import DataLossError
 from bronze.messages import read_range
 from bronze.offsets import START, Offset, OffsetJson, Position, from_json, to_json
 from bronze.options import PulsarOptions
-from bronze.tables import ENVELOPE_DDL
+
+if TYPE_CHECKING:
+    from bronze.admin import PulsarAdmin
 
 
 class PulsarDataSource(DataSource):
@@ -112,7 +114,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing to release: clients live within single calls."""
 
-    def _admin(self) -> PulsarAdmin:
+    def _admin(self) -> "PulsarAdmin":
+        # Here, as only planning needs it: every worker that reads would pay for the import.
+        from bronze.admin import PulsarAdmin
+
         return PulsarAdmin(self._options.admin_url)
 
     def _last_positions(self) -> Offset:
@@ -128,7 +133,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._guard_partition(admin, name, begun.get(name))
                     self._guarded.add(name)
 
-    def _guard_partition(self, admin: PulsarAdmin, name: str, begun: Position | None) -> None:
+    def _guard_partition(self, admin: "PulsarAdmin", name: str, begun: Position | None) -> None:
         subscription = self._options.subscription
         kept = admin.subscription(name, subscription)
         if begun is None:

@@ -108,7 +108,7 @@ def _count(settings: LakeSettings, table: TableSpec) -> tuple[int | None, dt.dat
     if files.num_rows == 0:
         return 0, None
     rows = pc.sum(files["num_records"]).as_py()
-    newest = pc.max(files["max.publish_time"]).as_py()
+    newest = pc.max(delta.to_pyarrow_dataset().to_table(["publish_time"])["publish_time"]).as_py()
     if newest is not None and newest.tzinfo is None:
         newest = newest.replace(tzinfo=dt.timezone.utc)
     return rows, newest

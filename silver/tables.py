@@ -7,7 +7,8 @@ and after partitions were added.
 
 from pyspark.sql import SparkSession
 
-from bronze.tables import Column, TableSpec
+from bronze.envelope import Column
+from bronze.tables import TableSpec
 from bronze.topics import FieldSpec, Topic, TopicFile, snake_case
 
 POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"

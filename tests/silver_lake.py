@@ -8,8 +8,9 @@ from typing import Any
 from model import Message, Position
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from bronze.envelope import ENVELOPE_DDL
 from bronze.settings import SHOP_TOPICS, LakeSettings, load_settings
-from bronze.tables import ENVELOPE_DDL, bronze_table
+from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
 from silver.refine import refine
 

@@ -1,0 +1,38 @@
+"""The envelope: the columns of every bronze table and of the Pulsar source.
+
+Apart from the other table contracts, as each Python worker imports this one.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its SQL type and what it means."""
+
+    name: str
+    type: str
+    comment: str
+    nullable: bool = True
+
+
+ENVELOPE = (
+    Column("topic", "string", "Full topic name without the partition", nullable=False),
+    Column("partition", "int", "Partition number, -1 if it has none", nullable=False),
+    Column("ledger", "bigint", "Position: ledger id", nullable=False),
+    Column("entry", "bigint", "Position: entry id within the ledger", nullable=False),
+    Column("batch_index", "int", "Position: index within a batched entry, else 0", nullable=False),
+    Column("key", "string", "Message key, NULL if it has none"),
+    Column("payload", "binary", "Value, byte for byte; NULL for a null value"),
+    Column("event_time", "timestamp", "Event time set by the producer, NULL if none"),
+    Column("publish_time", "timestamp", "When the broker's client published it", nullable=False),
+    Column("properties", "map<string,string>", "Message properties"),
+    Column(
+        "schema_version",
+        "bigint",
+        "Schema version of the topic, NULL if none",
+    ),
+)
+
+# As text, since the Pulsar source tells its schema where there is no Spark session.
+ENVELOPE_DDL = ", ".join(f"{column.name} {column.type}" for column in ENVELOPE)
