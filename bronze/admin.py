@@ -1,5 +1,6 @@
 """Pulsar's admin API, as far as the lakehouse needs it: topics, positions, subscriptions."""
 
+import contextlib
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +20,10 @@ class _NotYetError(Exception):
 
 class TopicNotFoundError(BrokerError):
     """There is no such topic or subscription."""
+
+
+class AlreadyThereError(BrokerError):
+    """What was to be created exists."""
 
 
 class PulsarAdmin:
@@ -49,6 +54,16 @@ class PulsarAdmin:
             return self._client.get("brokers/health").status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
+
+    def ensure_namespace(self, namespace: str) -> None:
+        """Create a namespace, and its tenant for this cluster, where they are absent."""
+        try:
+            self._ask("GET", f"namespaces/{namespace}")
+        except TopicNotFoundError:
+            tenant = namespace.partition("/")[0]
+            clusters = self._ask("GET", "clusters").json()
+            self._create(f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
+            self._create(f"namespaces/{namespace}", {})
 
     def ensure_topic(self, topic: str, partitions: int) -> bool:
         """Create a partitioned topic; widen one with fewer partitions. True if it was created."""
@@ -120,6 +135,11 @@ class PulsarAdmin:
         """Delete a durable subscription; the broker keeps nothing for it any more."""
         self._ask("DELETE", f"{_path(partition)}/subscription/{quote(name, safe='')}")
 
+    def _create(self, path: str, content: dict[str, Any]) -> None:
+        # A broker that starts makes its own defaults meanwhile.
+        with contextlib.suppress(AlreadyThereError):
+            self._ask("PUT", path, json=content)
+
     def _partition_count(self, topic: str) -> int:
         return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
 
@@ -146,6 +166,9 @@ class PulsarAdmin:
         if response.status_code == httpx.codes.NOT_FOUND:
             message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
             raise TopicNotFoundError(message)
+        if response.status_code == httpx.codes.CONFLICT:
+            message = f"{self._url}: {path} exists already: {_reason(response)}"
+            raise AlreadyThereError(message)
         if response.is_error:
             message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"
             raise BrokerError(message)

@@ -50,6 +50,10 @@ class LakeSettings(BaseSettings):
         default="public/default", description="Tenant and namespace of the topics"
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
+    sql_host: str = Field(
+        default="127.0.0.1",
+        description="Host that the SQL endpoint listens on, and that its clients ask",
+    )
     sql_port: int = Field(
         default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
     )

@@ -26,7 +26,6 @@ from pyspark.sql.types import StructType
 
 from bronze.envelope import ENVELOPE_DDL
 from bronze.errors import DataLossError
-from bronze.messages import read_range
 from bronze.offsets import START, Offset, OffsetJson, Position, from_json, to_json
 from bronze.options import PulsarOptions
 
@@ -102,6 +101,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one range. Runs in a worker; again, with the same result, on retry."""
+        # Here, as only these workers need the client: those that plan would pay for the import.
+        from bronze.messages import read_range
+
         work = cast(PartitionRange, partition)
         return read_range(self._options, work.topic, work.after, work.until)
 

@@ -93,6 +93,7 @@ def build_gold(
 def _environment(settings: LakeSettings, target: Path) -> dict[str, str]:
     return {
         **os.environ,
+        "LAKEHOUSE_SQL_HOST": settings.sql_host,
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
         "DBT_TARGET_PATH": str(target),
         "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),

@@ -1,10 +1,10 @@
 """Keeps gold fresh: builds it again whenever silver has changed."""
 
-import json
+import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
 
+from bronze.job import terminating
 from bronze.settings import LakeSettings
 from gold.build import BuildResult, build_gold
 
@@ -22,16 +22,18 @@ def _newest(log: Path) -> int:
     return max(versions, default=-1)
 
 
-def keep_fresh(settings: LakeSettings, stop: Event, built: Callable[[BuildResult], None]) -> None:
-    """Build gold now and after every change of silver, until told to stop.
+def keep_fresh(settings: LakeSettings, built: Callable[[BuildResult], None]) -> None:
+    """Build gold now and after every change of silver, and tell `built` each time.
 
     Raises:
         GoldError: a build failed; the tables of the last good build of each model stay.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, the only ways in which it ends well.
     """
-    seen = ""
-    while not stop.is_set():
-        versions = json.dumps(silver_versions(settings), sort_keys=True)
-        if versions != seen:
-            built(build_gold(settings))
-            seen = versions
-        stop.wait(POLL_SECONDS)
+    seen: dict[str, int] = {}
+    with terminating():
+        while True:
+            versions = silver_versions(settings)
+            if versions != seen:
+                built(build_gold(settings))
+                seen = versions
+            time.sleep(POLL_SECONDS)

@@ -1,15 +1,14 @@
 """The command `lakehouse`. Each command parses its options and calls one function."""
 
+import contextlib
 import datetime as dt
-import sys
 from pathlib import Path
-from threading import Event
 from typing import Annotated
 
 import typer
 
-from bronze.errors import LakehouseError
 from bronze.ingest import ingest
+from bronze.job import AvailableNow, await_streams, configure_logs, exit_with
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import TopicFile, load_topics
 from gold.build import BuildResult, build_gold
@@ -24,7 +23,7 @@ from lakehouse.publish import publish as publish_files
 from lakehouse.query import query
 from lakehouse.reset import reset as reset_lake
 from lakehouse.reset import what_goes
-from lakehouse.run import await_streams, explain, require_broker, spark_session
+from lakehouse.run import require_broker, spark_session
 from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import sql_endpoint
@@ -38,11 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-debug = False
 
-AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
-]
 Format = Annotated[console.Format, typer.Option("--format", help="How to print the result.")]
 
 
@@ -51,6 +46,7 @@ class Context:
 
     settings: LakeSettings
     topics: TopicFile
+    traces = False
 
 
 lake = Context()
@@ -65,13 +61,13 @@ def common(
     topics: Annotated[
         Path | None, typer.Option(help="Topic file (TOML). [default: the shop's topics]")
     ] = None,
-    show_trace: Annotated[
+    traces: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     """Settings come from options, then LAKEHOUSE_… variables, then lakehouse.toml."""
-    global debug
-    debug = show_trace
+    lake.traces = traces
+    configure_logs()
     lake.settings = load_settings(home=home, topics=topics)
     lake.topics = load_topics(lake.settings.topics)
 
@@ -114,9 +110,7 @@ def bronze(available_now: AvailableNow = False) -> None:
 def silver(available_now: AvailableNow = False) -> None:
     """Apply the changelogs and enrich the events of the bronze tables."""
     with spark_session(lake.settings, "lakehouse-silver") as spark:
-        await_streams(
-            spark, [refine(spark, lake.settings, lake.topics, available_now=available_now)]
-        )
+        await_streams(spark, refine(spark, lake.settings, lake.topics, available_now=available_now))
 
 
 @app.command()
@@ -131,20 +125,15 @@ def gold(
 
     Uses the running SQL endpoint, or one of its own when none runs.
     """
-    if endpoint_running(lake.settings):
-        _gold(available_now, select, full_refresh)
-        return
-    with spark_session(lake.settings, "lakehouse-gold") as spark:
-        register(spark, lake.settings, lake.topics)
-        with sql_endpoint(spark, lake.settings):
-            _gold(available_now, select, full_refresh)
-
-
-def _gold(once: bool, select: str | None, full_refresh: bool) -> None:
-    if once or select or full_refresh:
-        _show_build(build_gold(lake.settings, select=select, full_refresh=full_refresh))
-    else:
-        keep_fresh(lake.settings, Event(), _show_build)
+    with contextlib.ExitStack() as stack:
+        if not endpoint_running(lake.settings):
+            spark = stack.enter_context(spark_session(lake.settings, "lakehouse-gold"))
+            register(spark, lake.settings, lake.topics)
+            stack.enter_context(sql_endpoint(spark, lake.settings))
+        if available_now or select or full_refresh:
+            _show_build(build_gold(lake.settings, select=select, full_refresh=full_refresh))
+        else:
+            keep_fresh(lake.settings, _show_build)
 
 
 def _show_build(result: BuildResult) -> None:
@@ -219,19 +208,4 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = Fals
 
 def main() -> None:
     """Run the command; an error is one message on stderr and an exit code."""
-    try:
-        app()
-    except LakehouseError as error:
-        _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:  # noqa: BLE001 - the last resort must catch all
-        _fail(f"{type(error).__name__}: {explain(error)}. --debug shows where.", 1)
-
-
-def _fail(message: str, exit_code: int) -> None:
-    if debug:
-        err.print_exception()
-    err.print("Error:", style="red", end=" ")
-    err.print(message, markup=False, soft_wrap=True)
-    sys.exit(exit_code)
+    exit_with(app, traces=lambda: lake.traces)

@@ -3,22 +3,24 @@
 import contextlib
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from bronze.errors import SettingsError
 from bronze.ingest import ingest
+from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.build import BuildResult, build_gold
 from gold.catalog import register
-from lakehouse.broker import left_over_broker
-from lakehouse.console import out, print_rows, step
-from lakehouse.generate import generate_shop
+from lakehouse.broker import left_over_broker, start_broker
+from lakehouse.console import jar_progress, out, print_rows, step
+from lakehouse.generate import Counts, generate_shop
+from lakehouse.jars import fetch_jars
 from lakehouse.publish import create_topics, publish
-from lakehouse.run import await_streams, embedded_broker, spark_session
+from lakehouse.session import build_session
 from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import serve, sql_endpoint
@@ -73,20 +75,17 @@ def demo(
         SettingsError: the home holds a lake that is not a demo's, or that is in use.
     """
     _empty_home(settings)
-    folder = data or settings.home_dir / "data"
+    for group in ("spark", "pulsar"):
+        with jar_progress(f"Fetching jars of {group}") as progress:
+            fetch_jars(settings, group, progress)
     with contextlib.ExitStack() as stack:
-        with ThreadPoolExecutor(1) as pool:  # Java starts while Python generates
-            if data is None:
-                generated = pool.submit(generate_shop, folder, scale, seed)
-            stack.enter_context(embedded_broker(settings))
-            create_topics(settings, topics)
-            if data is None:
-                generated.result()
-        with ThreadPoolExecutor(1) as pool:
-            sent = pool.submit(publish, settings, topics, folder)
-            spark = stack.enter_context(spark_session(settings, "lakehouse-demo"))
-            with step("Publishing"):
-                counts = sent.result()
+        with step("Starting Pulsar and Spark, publishing"), ThreadPoolExecutor(2) as pool:
+            folder = data or settings.home_dir / "data"
+            files = None if data else pool.submit(generate_shop, folder, scale, seed)
+            published = pool.submit(_fill_topics, stack, settings, topics, folder, files)
+            spark = build_session(settings, "lakehouse-demo")
+            stack.callback(spark.stop)
+            counts = published.result()
         _run_layers(spark, settings, topics)
         with sql_endpoint(spark, settings), step("gold: dbt build"):
             built = build_gold(settings)
@@ -95,11 +94,26 @@ def demo(
             serve(spark, settings, topics)
 
 
+def _fill_topics(
+    stack: contextlib.ExitStack,
+    settings: LakeSettings,
+    topics: TopicFile,
+    folder: Path,
+    files: Future[Counts] | None,
+) -> dict[str, int]:
+    """Start the broker, to be stopped with the stack, and publish the files once they are there."""
+    stack.callback(start_broker(settings).stop)
+    create_topics(settings, topics)
+    if files is not None:
+        files.result()
+    return publish(settings, topics, folder)
+
+
 def _run_layers(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
     with step("bronze: landing the topics"):
         await_streams(spark, ingest(spark, settings, topics, available_now=True))
     with step("silver: applying changelogs, enriching orders"):
-        await_streams(spark, [refine(spark, settings, topics, available_now=True)])
+        await_streams(spark, refine(spark, settings, topics, available_now=True))
     register(spark, settings, topics)
 
 

@@ -18,8 +18,9 @@ REPORT_EVERY = 5_000
 
 
 def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
-    """Create the declared topics, and keep their messages for ever."""
+    """Create the declared topics, and keep the changelogs' messages for ever."""
     with PulsarAdmin(settings.pulsar_admin_url) as admin:
+        admin.ensure_namespace(settings.pulsar_namespace)
         for topic in topics.topics.values():
             name = full_name(settings, topic)
             admin.ensure_topic(name, topic.partitions)

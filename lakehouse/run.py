@@ -1,16 +1,11 @@
-"""Running the layers in this process: a session, its tables for SQL, streams until they end."""
+"""What the commands run on: a Spark session, a broker. Each is stopped when its block ends."""
 
 import contextlib
-import re
-import signal
-from collections.abc import Iterator, Sequence
-from types import FrameType
+from collections.abc import Iterator
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Running
-from bronze.errors import BrokerError, LakehouseError
+from bronze.errors import BrokerError
 from bronze.settings import LakeSettings
 from lakehouse.broker import Broker, broker_answers, is_local, start_broker
 from lakehouse.console import jar_progress, step
@@ -71,56 +66,3 @@ def require_broker(settings: LakeSettings) -> None:
             "up`, or name yours with LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL."
         )
         raise BrokerError(message)
-
-
-def await_streams(spark: SparkSession, running: Sequence[Running]) -> None:
-    """Wait until all queries have ended, or one has failed; stop and release them all.
-
-    Raises:
-        LakehouseError: a query failed, in the words of what failed.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; the queries are stopped.
-    """
-    try:
-        with _terminating():
-            while any(each.query.isActive for each in running):
-                spark.streams.awaitAnyTermination(1)
-                spark.streams.resetTerminated()
-                _raise_failure(running)
-        _raise_failure(running)
-    finally:
-        for each in running:
-            each.stop()
-
-
-def _raise_failure(running: Sequence[Running]) -> None:
-    for each in running:
-        error = None if each.query.isActive else each.query.exception()
-        if error is not None:
-            message = f"The query {each.query.name} failed: {explain(error)}"
-            raise LakehouseError(message) from error
-
-
-def explain(error: Exception) -> str:
-    """The sentence that matters in an error that went through Spark and Java."""
-    text = str(error)
-    own = re.findall(r"(?:bronze|silver|gold)\.[\w.]*Error: (.+)", text)
-    if own:
-        return str(own[-1])
-    if isinstance(error, StreamingQueryException):
-        text = text.split("=== Streaming Query ===")[0]
-    known = re.findall(r"\[([A-Z_.]{6,}\] .+)", text)
-    return f"[{known[-1]}" if known else text.strip().splitlines()[0]
-
-
-@contextlib.contextmanager
-def _terminating() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does."""
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

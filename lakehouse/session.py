@@ -12,6 +12,10 @@ from lakehouse.jars import Progress, fetch_jars
 from lakehouse.java import prepare_spark
 
 DRIVER_MEMORY = "2g"
+CHECKPOINT_FILES = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
 
 
 def build_session(
@@ -46,6 +50,9 @@ def build_session(
         .config("spark.driver.extraClassPath", f"{jars}/*")
         .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.local.dir", str(scratch))
+        # Hadoop's default for local files starts a process, `readlink`, for each rename: 20 a commit.
+        .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
+        .config("spark.hadoop.fs.AbstractFileSystem.file.impl", RAW_LOCAL_FILES)
         .config("spark.sql.warehouse.dir", str(settings.lake_dir))
         .config("spark.sql.artifact.isolation.enabled", "false")
         .config("spark.sql.catalogImplementation", "in-memory")

@@ -13,7 +13,6 @@ from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from lakehouse.broker import require_free_port
 
-HOST = "127.0.0.1"
 START_SECONDS = 60
 
 logging.getLogger("thrift").setLevel(logging.CRITICAL)  # a refused connection is an answer here
@@ -35,7 +34,9 @@ class SqlEndpoint:
 
 
 def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
-    """Serve SQL on `settings.sql_port`, loopback alone, and wait until a client gets in.
+    """Serve SQL on `settings.sql_host` and `sql_port`, and wait until a client gets in.
+
+    It asks for no password: on another host than loopback, a network must guard it.
 
     Raises:
         SettingsError: the port is in use.
@@ -85,7 +86,7 @@ def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tu
 
 
 def _connect(settings: LakeSettings) -> Any:
-    return hive.connect(host=HOST, port=settings.sql_port, username="lakehouse")
+    return hive.connect(host=settings.sql_host, port=settings.sql_port, username="lakehouse")
 
 
 def _spark_message(error: Exception) -> str:

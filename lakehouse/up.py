@@ -7,12 +7,13 @@ from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running
 from bronze.ingest import ingest
+from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.catalog import register
 from lakehouse.console import err, step
 from lakehouse.publish import create_topics
-from lakehouse.run import await_streams, broker_as_set, spark_session
+from lakehouse.run import broker_as_set, spark_session
 from lakehouse.sql_endpoint import start_endpoint
 from silver.refine import refine
 
@@ -44,7 +45,7 @@ def streams(
     """Bronze and silver as running streams."""
     with step("Starting the streams"):
         running = ingest(spark, settings, topics)
-        running.append(refine(spark, settings, topics))
+        running += refine(spark, settings, topics)
     try:
         yield running
     finally:
@@ -66,7 +67,7 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
 def _announce(settings: LakeSettings) -> None:
     err.print(
         f"\nRunning. Pulsar: [bold]{settings.pulsar_url}[/bold]  "
-        f"SQL: [bold]jdbc:hive2://127.0.0.1:{settings.sql_port}[/bold]\n"
+        f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}[/bold]\n"
         "Elsewhere: [bold]lakehouse publish --data DIR[/bold], [bold]lakehouse status[/bold], "
         '[bold]lakehouse gold[/bold], [bold]lakehouse sql "show tables in silver"[/bold]. '
         "Ctrl-C stops.\n"

@@ -15,6 +15,7 @@ from bronze.topics import FieldSpec, Topic, snake_case
 from silver.tables import POSITION_FIELDS, sql_type
 
 CORRUPT = "_corrupt"
+AS_IT_CAME = ("key", "payload", "event_time")
 LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last SQL timestamp
 FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 
@@ -22,34 +23,38 @@ FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 def decode(messages: DataFrame, topic: Topic) -> DataFrame:
     """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and `reason`.
 
-    `reason` is NULL for a good record; for others the columns of the topic have no meaning, and
-    `key`, `payload` and `event_time` are what came.
+    `reason` is NULL for a good record. For others the columns of the topic have no meaning, and
+    `key`, `payload` and `event_time` are what came; for good ones these are NULL, so that a kept
+    batch is not twice as large.
     """
     text = F.col("payload").cast("string")
     parsed = messages.withColumns(
         {
             "_json": F.from_json(text, _json_schema(topic), _options()),
-            "_text": F.from_json(text, _text_schema(topic), _options()),
             "_empty": F.coalesce(F.length("payload") == 0, F.lit(True)),
             "_key": F.split(F.col("key"), r"\|"),
         }
     )
+    # Parsed again, as strings, only where something does not fit: to tell what.
+    odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
+    again = F.when(odd, F.from_json(text, _text_schema(topic), _options()))
+    parsed = parsed.withColumns({"_odd": odd, "_text": again})
     deletes = topic.kind == "changelog"
     reasons = F.when(F.col("_empty"), _tombstone_reason(topic) if deletes else _no_payload())
     reasons = reasons.when(~F.is_valid_utf8(text), F.lit("payload is not valid UTF-8"))
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
     for name, spec in topic.fields.items():
         reasons = _field_reasons(reasons, name, spec)
-    return parsed.select(
+    rows = parsed.select(
         *(_column(topic, name).alias(snake_case(name)) for name in topic.fields),
         (F.col("_empty") & F.lit(deletes)).alias("is_deleted"),
         F.struct(*POSITION_FIELDS).alias("position"),
         "publish_time",
         reasons.alias("reason"),
-        "key",
-        "payload",
-        "event_time",
+        *AS_IT_CAME,
     )
+    refused = F.col("reason").isNotNull()
+    return rows.withColumns({name: F.when(refused, F.col(name)) for name in AS_IT_CAME})
 
 
 def _options() -> dict[str, str]:
@@ -96,10 +101,8 @@ def _tombstone_reason(topic: Topic) -> Column:
 
 def _is_malformed(topic: Topic) -> Column:
     nothing = reduce(Column.__and__, [F.col(f"_text.{name}").isNull() for name in topic.fields])
-    return (
-        F.col("_text").isNull()
-        | F.col(f"_text.{CORRUPT}").isNotNull()
-        | (nothing & F.col(f"_json.{CORRUPT}").isNotNull())
+    return F.col("_odd") & (
+        F.col("_text").isNull() | F.col(f"_text.{CORRUPT}").isNotNull() | nothing
     )
 
 

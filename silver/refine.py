@@ -18,7 +18,7 @@ from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import Topic, TopicFile, snake_case
 from silver.changelog import apply_changes
-from silver.decode import decode
+from silver.decode import AS_IT_CAME, decode
 from silver.enrich import LookupState, apply_events
 from silver.reconcile import Books
 from silver.tables import (
@@ -38,8 +38,8 @@ log = structlog.get_logger()
 
 def refine(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
-) -> Running:
-    """Start the silver query; with `available_now` it ends when it has caught up with bronze.
+) -> list[Running]:
+    """Start the one silver query; with `available_now` it ends when it has caught up with bronze.
 
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
@@ -54,7 +54,7 @@ def refine(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=settings.trigger)
-    return Running(writer.start(), checkpoint)
+    return [Running(writer.start(), checkpoint)]
 
 
 def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
@@ -179,7 +179,7 @@ class Refinery:
 
 def good_rows(decoded: DataFrame) -> DataFrame:
     """The decoded records without a reason to refuse them, bare of what came."""
-    return decoded.where("reason IS NULL").drop("reason", "key", "payload", "event_time")
+    return decoded.where("reason IS NULL").drop("reason", *AS_IT_CAME)
 
 
 def _named(rows: DataFrame, source: str) -> DataFrame:

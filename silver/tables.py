@@ -81,6 +81,7 @@ def state_table(topic: Topic) -> TableSpec:
             Column("publish_time", "timestamp", "When that was published", nullable=False),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
+        _statistics([*topic.key_columns, "publish_time", "silver_batch"]),
     )
 
 
@@ -104,13 +105,16 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
             Column("arrived_batch", "bigint", "Batch that brought the message", nullable=False),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
-        # By default only the first 32 columns have statistics, and structs count field by field.
-        {
-            "delta.dataSkippingStatsColumns": ",".join(
-                [*topic.key_columns, "missing_lookups", "publish_time", *BATCHES]
-            )
-        },
+        _statistics([*topic.key_columns, "missing_lookups", "publish_time", *BATCHES]),
     )
+
+
+def _statistics(columns: list[str]) -> dict[str, str]:
+    """Statistics of the columns that are searched by, as others only cost the writer time.
+
+    By default the first 32 columns have them, and structs count field by field.
+    """
+    return {"delta.dataSkippingStatsColumns": ",".join(columns)}
 
 
 def silver_tables(topics: TopicFile) -> list[TableSpec]:

@@ -9,6 +9,7 @@ from model import Message, Position
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from bronze.envelope import ENVELOPE_DDL
+from bronze.job import await_streams
 from bronze.settings import SHOP_TOPICS, LakeSettings, load_settings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
@@ -40,11 +41,9 @@ class SilverLake:
             frame.write.format("delta").mode("append").save(path)
 
     def refine(self) -> None:
-        running = refine(self.spark, self.settings, self.topics, available_now=True)
-        try:
-            running.query.awaitTermination()
-        finally:
-            running.stop()
+        await_streams(
+            self.spark, refine(self.spark, self.settings, self.topics, available_now=True)
+        )
 
     def table(self, name: str, layer: str = "silver") -> DataFrame:
         return self.spark.read.format("delta").load(self.settings.table_path(layer, name))

@@ -1,0 +1,7 @@
+"""`python -m bronze`: the job for spark-submit."""
+
+from bronze.ingest import ingest
+from bronze.job import streaming_job
+
+if __name__ == "__main__":
+    streaming_job("bronze", ingest)

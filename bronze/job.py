@@ -1,0 +1,169 @@
+"""A layer as a job: wait for its streams, explain what failed, and end with the right exit code.
+
+`lakehouse <layer>` and `python -m <layer>` (for spark-submit) are both made of this.
+"""
+
+import contextlib
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Annotated, Protocol
+
+import structlog
+import typer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from bronze.checkpoint import Running
+from bronze.errors import LakehouseError, SettingsError
+from bronze.settings import LakeSettings, load_settings
+from bronze.topics import TopicFile, load_topics
+
+DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+AvailableNow = Annotated[
+    bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
+]
+
+
+class Start(Protocol):
+    """Starts the streams of a layer: `bronze.ingest.ingest` and its like."""
+
+    def __call__(
+        self, spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool
+    ) -> list[Running]:
+        """Start them; with `available_now` they end when they have caught up."""
+
+
+def streaming_job(layer: str, start: Start) -> None:
+    """Run a layer's streams in the session that spark-submit configured; parses the command line.
+
+    Settings come from the environment (`LAKEHOUSE_…`) and `lakehouse.toml`.
+    """
+
+    def command(available_now: AvailableNow = False) -> None:
+        configure_logs()
+        settings = load_settings()
+        topics = load_topics(settings.topics)
+        spark = _submitted_session(f"lakehouse-{layer}")
+        try:
+            await_streams(spark, start(spark, settings, topics, available_now=available_now))
+        finally:
+            spark.stop()
+
+    command.__doc__ = f"Run the streams of {layer} in the Spark session that is configured."
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(command)
+    exit_with(app)
+
+
+def _submitted_session(name: str) -> SparkSession:
+    spark = (
+        SparkSession.builder.appName(name)
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config(
+            "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        )
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]  # noqa: SLF001
+    if loader.getResource("io/delta/sql/DeltaSparkSessionExtension.class") is None:
+        spark.stop()
+        message = (
+            f"This Spark has no Delta. Submit the job with `--packages {DELTA}`, or run "
+            "`lakehouse bronze` and `lakehouse silver`, which bring their own."
+        )
+        raise SettingsError(message)
+    return spark
+
+
+def configure_logs() -> None:
+    """Log to stderr, as stdout is for results: coloured for people, logfmt for machines."""
+    terminal = sys.stderr.isatty()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.dev.ConsoleRenderer()
+            if terminal
+            else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def await_streams(spark: SparkSession, running: Sequence[Running]) -> None:
+    """Wait until all queries have ended, or one has failed; stop and release them all.
+
+    Raises:
+        LakehouseError: a query failed, in the words of what failed.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the queries are stopped.
+    """
+    try:
+        with terminating():
+            while any(each.query.isActive for each in running):
+                spark.streams.awaitAnyTermination(1)
+                spark.streams.resetTerminated()
+                _raise_failure(running)
+        _raise_failure(running)
+    finally:
+        for each in running:
+            each.stop()
+
+
+def _raise_failure(running: Sequence[Running]) -> None:
+    for each in running:
+        error = None if each.query.isActive else each.query.exception()
+        if error is not None:
+            message = f"The query {each.query.name} failed: {explain(error)}"
+            raise LakehouseError(message) from error
+
+
+def explain(error: Exception) -> str:
+    """The sentence that matters in an error that went through Spark and Java."""
+    text = str(error)
+    own = re.findall(r"(?:bronze|silver|gold)\.[\w.]*Error: (.+)", text)
+    if own:
+        return str(own[-1])
+    if isinstance(error, StreamingQueryException):
+        text = text.split("=== Streaming Query ===")[0]
+    known = re.findall(r"\[([A-Z_.]{6,}\] .+)", text)
+    return f"[{known[-1]}" if known else (text.strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def terminating() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does."""
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda: False) -> None:
+    """Run a command line; an error is one message on stderr and an exit code.
+
+    Exit codes: 2 for what the user can mend, 130 after Ctrl-C, 1 for what nobody foresaw. Where
+    `traces` says so, the traceback comes first.
+    """
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - the last resort must catch all
+        if traces():
+            traceback.print_exc()
+        foreseen = isinstance(error, LakehouseError)
+        typer.secho("Error: ", fg="red", err=True, nl=False)
+        typer.echo(error if foreseen else f"{type(error).__name__}: {explain(error)}", err=True)
+        sys.exit(error.exit_code if isinstance(error, LakehouseError) else 1)

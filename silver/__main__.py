@@ -1,0 +1,7 @@
+"""`python -m silver`: the job for spark-submit."""
+
+from bronze.job import streaming_job
+from silver.refine import refine
+
+if __name__ == "__main__":
+    streaming_job("silver", refine)
