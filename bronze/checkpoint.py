@@ -25,12 +25,21 @@ from bronze.tables import TableSpec
 WRITER = "lakehouse.checkpoint"
 
 
+IDENTITY = "lakehouse.json"
+
+
+def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
+    """The id of a query's checkpoint, None if it has not run yet."""
+    file = Path(settings.checkpoint_path(query)) / IDENTITY
+    return json.loads(file.read_text())["checkpoint"] if file.exists() else None
+
+
 class Checkpoint:
     """The claimed checkpoint of one query; released when the process ends or by `release`."""
 
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = str(path)
-        self._file = path / "lakehouse.json"
+        self._file = path / IDENTITY
         self._lock = lock
         stored = json.loads(self._file.read_text()) if self._file.exists() else {}
         self.id: str = stored.get("checkpoint", uuid.uuid4().hex)

@@ -40,7 +40,7 @@ def ingest_topic(
         .option("serviceUrl", settings.pulsar_url)
         .option("adminUrl", settings.pulsar_admin_url)
         .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
-        .option("subscription", f"lakehouse-{checkpoint.id}")
+        .option("subscription", subscription(checkpoint.id))
         .load()
     )
     writer = messages.writeStream.format("delta").queryName(name)
@@ -50,3 +50,8 @@ def ingest_topic(
     else:
         writer = writer.trigger(processingTime=settings.trigger)
     return Running(writer.start(table.path(settings)), checkpoint)
+
+
+def subscription(checkpoint: str) -> str:
+    """The durable subscription that keeps unread messages for the query of a checkpoint."""
+    return f"lakehouse-{checkpoint}"

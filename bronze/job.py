@@ -107,7 +107,8 @@ def await_streams(spark: SparkSession, running: Sequence[Running]) -> None:
     try:
         with terminating():
             while any(each.query.isActive for each in running):
-                spark.streams.awaitAnyTermination(1)
+                with contextlib.suppress(StreamingQueryException):  # said in words below
+                    spark.streams.awaitAnyTermination(1)
                 spark.streams.resetTerminated()
                 _raise_failure(running)
         _raise_failure(running)
@@ -163,7 +164,15 @@ def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda:
     except Exception as error:  # noqa: BLE001 - the last resort must catch all
         if traces():
             traceback.print_exc()
-        foreseen = isinstance(error, LakehouseError)
+        message, exit_code = _verdict(error)
         typer.secho("Error: ", fg="red", err=True, nl=False)
-        typer.echo(error if foreseen else f"{type(error).__name__}: {explain(error)}", err=True)
-        sys.exit(error.exit_code if isinstance(error, LakehouseError) else 1)
+        typer.echo(message, err=True)
+        sys.exit(exit_code)
+
+
+def _verdict(error: Exception) -> tuple[str, int]:
+    if isinstance(error, LakehouseError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}. See that it exists and may be written.", 2
+    return f"{type(error).__name__}: {explain(error)}", 1

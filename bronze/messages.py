@@ -94,7 +94,7 @@ def read_range(
                 rows.add(message, message_id)
                 if rows.full():
                     yield rows.take()
-            if last == until and message_id.batch_index() + 1 >= batch_size(message_id.serialize()):
+            if last == until and _ends_entry(message_id):
                 break
         if rows.count:
             yield rows.take()
@@ -107,6 +107,12 @@ def read_range(
         raise BrokerError(message_text) from error
     finally:
         client.close()
+
+
+def _ends_entry(message_id: Any) -> bool:
+    # The index is -1 or 0 for a message that is not batched, as the client pleases.
+    index = max(message_id.batch_index(), 0)
+    return bool(index + 1 >= batch_size(message_id.serialize()))
 
 
 class _Rows:

@@ -4,10 +4,11 @@ Order of precedence: command line, environment (`LAKEHOUSE_…`), `lakehouse.tom
 directory, default.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -16,6 +17,11 @@ from pydantic_settings import (
 )
 
 from bronze.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 SHOP_TOPICS = Path(__file__).with_name("shop.toml")
 
@@ -57,6 +63,14 @@ class LakeSettings(BaseSettings):
     sql_port: int = Field(
         default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
     )
+
+    @field_validator("home", "lake", "cache")
+    @classmethod
+    def _is_no_file(cls, folder: Path | None) -> Path | None:
+        if folder is not None and folder.expanduser().is_file():
+            message = f"{folder} is a file, not a folder"
+            raise ValueError(message)
+        return folder
 
     @property
     def lake_dir(self) -> Path:
@@ -103,6 +117,9 @@ def load_settings(**overrides: Any) -> LakeSettings:
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return LakeSettings(**given)
+    except tomllib.TOMLDecodeError as error:
+        message = f"lakehouse.toml: no valid TOML: {error}."
+        raise SettingsError(message) from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])

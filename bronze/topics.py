@@ -153,7 +153,7 @@ class TopicFile(Declaration):
 
 def _line_of(text: str, name: str) -> str:
     pattern = re.compile(
-        rf'(^\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])'
+        rf'((^|[{{,])\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])'
     )
     for number, line in enumerate(text.splitlines(), start=1):
         if pattern.search(line):

@@ -7,7 +7,8 @@ import typer
 
 from bronze.job import AvailableNow, configure_logs, exit_with
 from bronze.settings import load_settings
-from gold.build import BuildResult, build_gold
+from bronze.topics import load_topics
+from gold.build import BuildResult, build_gold, require_silver
 from gold.keep import keep_fresh
 
 log = structlog.get_logger()
@@ -25,6 +26,7 @@ def main(
     """Build and test the dbt models; again whenever silver changes, unless --available-now."""
     configure_logs()
     settings = load_settings()
+    require_silver(settings, load_topics(settings.topics))
     if available_now or select or full_refresh:
         report(build_gold(settings, select=select, full_refresh=full_refresh))
     else:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
 from gold.errors import GoldError
+from silver.tables import silver_tables
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 FAILED = ("error", "fail", "runtime error")
@@ -45,6 +47,21 @@ class BuildResult:
     def tests(self) -> list[NodeResult]:
         """Data tests and unit tests."""
         return [node for node in self.nodes if node.kind != "model"]
+
+
+def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
+    """See that all silver tables are there.
+
+    Raises:
+        GoldError: one is not.
+    """
+    for table in silver_tables(topics):
+        if not table.exists(settings):
+            message = (
+                f"There is no table {table.full_name} at {table.path(settings)} yet, so gold has "
+                "nothing to read. Run `lakehouse silver --available-now` first."
+            )
+            raise GoldError(message)
 
 
 def build_gold(
@@ -81,6 +98,9 @@ def build_gold(
         message = f"dbt did not run: {lines[-1] if lines else 'no word'}. See {log}."
         raise GoldError(message)
     build = _read_results(results)
+    if not build.nodes:
+        message = f"No model is selected by '{select}'; `dbt ls` in dbt_project lists them."
+        raise GoldError(message)
     failed = [node for node in build.nodes if node.status in FAILED]
     if failed or process.returncode:
         said = "; ".join(f"{node.kind} {node.name}: {_line(node.message)}" for node in failed)

@@ -11,14 +11,14 @@ from bronze.ingest import ingest
 from bronze.job import AvailableNow, await_streams, configure_logs, exit_with
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import TopicFile, load_topics
-from gold.build import BuildResult, build_gold
+from gold.build import BuildResult, build_gold, require_silver
 from gold.catalog import register
 from gold.keep import keep_fresh
 from lakehouse import console
 from lakehouse.console import err, out, print_rows
 from lakehouse.demo import demo as run_demo
 from lakehouse.generate import generate_shop
-from lakehouse.publish import create_topics
+from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
 from lakehouse.query import query
 from lakehouse.reset import reset as reset_lake
@@ -28,7 +28,7 @@ from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import sql_endpoint
 from lakehouse.up import up as run_up
-from silver.refine import refine
+from silver.refine import refine, require_bronze
 
 app = typer.Typer(
     help="From Pulsar topics to bronze, silver and gold Delta tables, and SQL on them.",
@@ -109,6 +109,7 @@ def bronze(available_now: AvailableNow = False) -> None:
 @app.command()
 def silver(available_now: AvailableNow = False) -> None:
     """Apply the changelogs and enrich the events of the bronze tables."""
+    require_bronze(lake.settings, lake.topics)
     with spark_session(lake.settings, "lakehouse-silver") as spark:
         await_streams(spark, refine(spark, lake.settings, lake.topics, available_now=available_now))
 
@@ -125,6 +126,7 @@ def gold(
 
     Uses the running SQL endpoint, or one of its own when none runs.
     """
+    require_silver(lake.settings, lake.topics)
     with contextlib.ExitStack() as stack:
         if not endpoint_running(lake.settings):
             spark = stack.enter_context(spark_session(lake.settings, "lakehouse-gold"))
@@ -147,6 +149,7 @@ def publish(
     data: Annotated[Path, typer.Option(help="Folder with a <topic>.csv for each topic to fill.")],
 ) -> None:
     """Publish CSV files into the topics, changelogs first."""
+    files_to_publish(lake.topics, data)
     require_broker(lake.settings)
     create_topics(lake.settings, lake.topics)
     sent = publish_files(
@@ -208,4 +211,4 @@ def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = Fals
 
 def main() -> None:
     """Run the command; an error is one message on stderr and an exit code."""
-    exit_with(app, traces=lambda: lake.traces)
+    exit_with(lambda: app(prog_name="lakehouse"), traces=lambda: lake.traces)

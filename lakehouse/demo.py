@@ -15,11 +15,11 @@ from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.build import BuildResult, build_gold
 from gold.catalog import register
-from lakehouse.broker import left_over_broker, start_broker
+from lakehouse.broker import left_over_broker, require_free_port, start_broker
 from lakehouse.console import jar_progress, out, print_rows, step
 from lakehouse.generate import Counts, generate_shop
 from lakehouse.jars import fetch_jars
-from lakehouse.publish import create_topics, publish
+from lakehouse.publish import create_topics, files_to_publish, publish
 from lakehouse.session import build_session
 from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
@@ -74,7 +74,10 @@ def demo(
     Raises:
         SettingsError: the home holds a lake that is not a demo's, or that is in use.
     """
+    if data is not None:
+        files_to_publish(topics, data)
     _empty_home(settings)
+    require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
     for group in ("spark", "pulsar"):
         with jar_progress(f"Fetching jars of {group}") as progress:
             fetch_jars(settings, group, progress)

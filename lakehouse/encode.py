@@ -95,8 +95,13 @@ def _instant(cell: str) -> int:
     return int(cell) if cell.lstrip("-").isdigit() else epoch_ms(cell)
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # Python reads NaN and Infinity, which JSON does not have
+
+
 def _number(cell: str) -> str:
-    number = json.loads(cell)  # kept as it is written: 13.750000000000002 stays what it is
+    # Kept as it is written: 13.750000000000002 stays what it is.
+    number = json.loads(cell, parse_constant=_refuse)
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise TypeError(cell)
     return cell

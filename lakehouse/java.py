@@ -62,6 +62,7 @@ def prepare_spark(settings: LakeSettings) -> None:
     os.environ["JAVA_HOME"] = str(_launcher_home(settings, find_java()))
     os.environ["SPARK_CONF_DIR"] = str(SPARK_CONF)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.pop("SPARK_HOME", None)  # another Spark's jars do not fit this PySpark
 
 
 def _version(program: Path) -> int | None:

@@ -33,6 +33,25 @@ def full_name(settings: LakeSettings, topic: Topic) -> str:
     return f"persistent://{settings.pulsar_namespace}/{topic.name}"
 
 
+def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Path]]:
+    """The topics that have a file in a directory, changelogs first.
+
+    Raises:
+        SettingsError: none has.
+    """
+    files = [
+        (topic, directory / f"{topic.name}.csv")
+        for topic in [*topics.changelogs(), *topics.events()]
+        if (directory / f"{topic.name}.csv").is_file()
+    ]
+    if not files:
+        wanted = ", ".join(f"{name}.csv" for name in topics.topics)
+        there = "holds none of" if directory.is_dir() else "is no folder, so there is none of"
+        message = f"{directory} {there} {wanted}: nothing to publish. Name the folder with --data."
+        raise SettingsError(message)
+    return files
+
+
 def publish(
     settings: LakeSettings, topics: TopicFile, directory: Path, progress: Progress | None = None
 ) -> dict[str, int]:
@@ -52,15 +71,7 @@ def publish(
         EncodeError: a file does not fit its topic; names file, line and column.
         BrokerError: the broker refused a message.
     """
-    files = [
-        (topic, directory / f"{topic.name}.csv")
-        for topic in [*topics.changelogs(), *topics.events()]
-        if (directory / f"{topic.name}.csv").is_file()
-    ]
-    if not files:
-        wanted = ", ".join(f"{name}.csv" for name in topics.topics)
-        message = f"{directory} holds none of {wanted}: there is nothing to publish. See --data."
-        raise SettingsError(message)
+    files = files_to_publish(topics, directory)
     client = pulsar.Client(
         settings.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     )

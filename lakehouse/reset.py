@@ -1,13 +1,13 @@
 """`lakehouse reset`: start over with an empty lake."""
 
 import contextlib
-import json
 import shutil
 from pathlib import Path
 
 from bronze.admin import PulsarAdmin, TopicNotFoundError
-from bronze.checkpoint import claim
+from bronze.checkpoint import checkpoint_id, claim
 from bronze.errors import SettingsError
+from bronze.ingest import subscription
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from lakehouse.broker import broker_answers, left_over_broker
@@ -46,9 +46,8 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
 def _drop_subscriptions(settings: LakeSettings, topics: TopicFile) -> None:
     with PulsarAdmin(settings.pulsar_admin_url) as admin:
         for topic in topics.topics.values():
-            stored = Path(settings.checkpoint_path(f"bronze.{topic.name}")) / "lakehouse.json"
-            if stored.exists():
-                name = f"lakehouse-{json.loads(stored.read_text())['checkpoint']}"
+            checkpoint = checkpoint_id(settings, f"bronze.{topic.name}")
+            if checkpoint is not None:
                 with contextlib.suppress(TopicNotFoundError):
                     for partition in admin.partitions(full_name(settings, topic)):
-                        admin.delete_subscription(partition, name)
+                        admin.delete_subscription(partition, subscription(checkpoint))

@@ -50,7 +50,7 @@ def build_session(
         .config("spark.driver.extraClassPath", f"{jars}/*")
         .config("spark.driver.extraJavaOptions", java_options)
         .config("spark.local.dir", str(scratch))
-        # Hadoop's default for local files starts a process, `readlink`, for each rename: 20 a commit.
+        # Hadoop's default for local files starts a process, `readlink`, for each rename.
         .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
         .config("spark.hadoop.fs.AbstractFileSystem.file.impl", RAW_LOCAL_FILES)
         .config("spark.sql.warehouse.dir", str(settings.lake_dir))

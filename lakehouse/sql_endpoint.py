@@ -7,13 +7,16 @@ from typing import Any
 from pyhive import hive
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TTransportException
+from thrift_sasl import TSaslClientTransport
 
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from lakehouse.broker import require_free_port
 
 START_SECONDS = 60
+CONNECT_SECONDS = 10
 
 logging.getLogger("thrift").setLevel(logging.CRITICAL)  # a refused connection is an answer here
 
@@ -86,7 +89,16 @@ def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tu
 
 
 def _connect(settings: LakeSettings) -> Any:
-    return hive.connect(host=settings.sql_host, port=settings.sql_port, username="lakehouse")
+    """A connection. PyHive waits for ever, also for a port where something else listens."""
+    socket = TSocket(settings.sql_host, settings.sql_port)
+    socket.setTimeout(CONNECT_SECONDS * 1000)
+    who = {"host": settings.sql_host, "username": "lakehouse", "password": "none"}
+    sasl = TSaslClientTransport(
+        lambda: hive.get_pure_sasl_client(sasl_auth="PLAIN", **who), "PLAIN", socket
+    )
+    connection = hive.Connection(username="lakehouse", thrift_transport=sasl)
+    socket.setTimeout(None)  # a statement may take long
+    return connection
 
 
 def _spark_message(error: Exception) -> str:

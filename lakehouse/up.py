@@ -11,6 +11,7 @@ from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.catalog import register
+from lakehouse.broker import require_free_port
 from lakehouse.console import err, step
 from lakehouse.publish import create_topics
 from lakehouse.run import broker_as_set, spark_session
@@ -20,6 +21,7 @@ from silver.refine import refine
 
 def up(settings: LakeSettings, topics: TopicFile) -> None:
     """Run everything until Ctrl-C or SIGTERM, then stop it in order: streams, SQL, broker."""
+    require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
     with broker_as_set(settings) as embedded:
         if embedded:
             create_topics(settings, topics)

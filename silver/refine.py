@@ -57,9 +57,12 @@ def refine(
     return [Running(writer.start(), checkpoint)]
 
 
-def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
-    """The new messages of all bronze tables, with their topic's short name in `source`."""
-    streams = []
+def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
+    """See that all bronze tables are there.
+
+    Raises:
+        LakehouseError: one is not.
+    """
     for topic in topics.topics.values():
         table = bronze_table(topic.name)
         if not table.exists(settings):
@@ -68,8 +71,15 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
                 "nothing to read. Run `lakehouse bronze --available-now` first."
             )
             raise LakehouseError(message)
+
+
+def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
+    """The new messages of all bronze tables, with their topic's short name in `source`."""
+    require_bronze(settings, topics)
+    streams = []
+    for topic in topics.topics.values():
         stream = spark.readStream.format("delta").option("maxBytesPerTrigger", BYTES_PER_BATCH)
-        messages = stream.load(table.path(settings)).drop("topic")
+        messages = stream.load(bronze_table(topic.name).path(settings)).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
 

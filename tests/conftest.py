@@ -1,10 +1,11 @@
 """One broker and one Spark for the whole suite; tests that use them are marked `jvm`."""
 
-import socket
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ports import free_port
 from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings, load_settings
@@ -19,12 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if JVM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.jvm)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +49,9 @@ def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def settings(suite_settings: LakeSettings, tmp_path: Path) -> LakeSettings:
-    """The suite's broker and ports, with a home and lake for this test alone."""
-    return suite_settings.model_copy(update={"home": tmp_path / "home"})
+    """The suite's broker and ports; a home, lake and namespace for this test alone."""
+    own = {"home": tmp_path / "home", "pulsar_namespace": f"public/{uuid.uuid4().hex}"}
+    return suite_settings.model_copy(update=own)
 
 
 @pytest.fixture(autouse=True)

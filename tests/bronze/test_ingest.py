@@ -1,0 +1,181 @@
+"""Bronze with a real broker: every message once, and nothing that is lost goes unnoticed."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from topic import LiveTopic, Outgoing, Sent
+
+from bronze.admin import PulsarAdmin
+from bronze.checkpoint import checkpoint_id, claim
+from bronze.errors import CheckpointError, LakehouseError
+from bronze.ingest import ingest, subscription
+from bronze.job import await_streams
+from bronze.offsets import Position
+from bronze.progress import topic_lag
+from bronze.settings import LakeSettings
+from lakehouse.broker import Broker
+
+NAME = "orders"
+
+
+@pytest.fixture
+def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
+    return LiveTopic(settings, NAME, 2)
+
+
+@pytest.fixture
+def land(spark: SparkSession, topic: LiveTopic) -> Callable[[], None]:
+    """Lands what is there, in a query of its own: each call is a restart."""
+
+    def land_it() -> None:
+        await_streams(spark, ingest(spark, topic.settings, topic.topics, available_now=True))
+
+    return land_it
+
+
+def landed(settings: LakeSettings) -> list[Sent]:
+    table = DeltaTable(settings.table_path("bronze", NAME)).to_pyarrow_table()
+    rows = [
+        Sent(
+            *(row["partition"], row["ledger"], row["entry"], row["batch_index"]),
+            *(row["key"], row["payload"]),
+            row["event_time"] and round(row["event_time"].timestamp() * 1000),
+            tuple(sorted(row["properties"])),
+        )
+        for row in table.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: row[:4])
+
+
+def some(count: int, seed: int = 1) -> list[Outgoing]:
+    """Messages of all kinds: keyed or not, empty, no text, with and without properties."""
+    rng = random.Random(seed)
+    return [
+        Outgoing(
+            rng.choice([b"", b"\x00\xff", b"{", f"payload {number}".encode()]),
+            rng.choice([None, f"key-{rng.randrange(5)}", "schlüssel"]),
+            rng.choice([None, 1_400_000_000_000 + number]),
+            rng.choice([{}, {"source": "test", "number": str(number)}]),
+        )
+        for number in range(count)
+    ]
+
+
+def test_every_message_lands_once_byte_for_byte_through_restarts(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    """Invariant 1: batched and single messages, and a partition that is added in between."""
+    sent = topic.send(some(60), batched=True)
+    land()
+    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+    assert max(row.batch_index for row in sent) > 0
+    topic.create(partitions=3)
+    sent += topic.send(some(40, seed=2))
+    land()
+    land()
+    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+    assert {row.partition for row in sent} == {0, 1, 2}
+
+
+def test_a_batch_whose_commit_was_lost_is_not_landed_twice(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    """Invariant 6: the driver dies after the table's commit and before its own."""
+    sent = topic.send(some(10))
+    land()
+    checkpoint = Path(topic.settings.checkpoint_path(f"bronze.{NAME}"))
+    for file in (checkpoint / "commits").iterdir():
+        file.unlink()
+    sent += topic.send(some(10, seed=3))
+    land()
+    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+
+
+def test_lag_is_what_is_not_landed(topic: LiveTopic, land: Callable[[], None]) -> None:
+    def lag() -> int:
+        with PulsarAdmin(topic.settings.pulsar_admin_url) as admin:
+            return topic_lag(admin, topic.settings, NAME).messages(20)
+
+    topic.send(some(20))
+    assert lag() == 20
+    land()
+    assert lag() == 0
+    topic.send(some(7))
+    assert lag() == 7
+
+
+def test_a_topic_that_was_made_anew_stops_the_query(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    topic.send(some(5))
+    land()
+    topic.delete()
+    topic.create(2)
+    topic.send(some(5, seed=4))
+    with pytest.raises(LakehouseError, match="deleted and made anew.*lakehouse reset"):
+        land()
+    assert len(landed(topic.settings)) == 5
+
+
+def test_messages_the_broker_has_dropped_stop_the_query(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    topic.send(some(6))
+    land()
+    sent = topic.send(some(6, seed=5))
+    query = checkpoint_id(topic.settings, f"bronze.{NAME}")
+    assert query
+    with PulsarAdmin(topic.settings.pulsar_admin_url) as admin:
+        for number in (0, 1):
+            last = max(Position(m.ledger, m.entry) for m in sent if m.partition == number)
+            admin.move_subscription(f"{topic.name}-partition-{number}", subscription(query), last)
+    with pytest.raises(LakehouseError, match="the broker has dropped them.*TTL"):
+        land()
+
+
+def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None:
+    gone = topic.settings.model_copy(update={"pulsar_namespace": "public/nowhere"})
+    with pytest.raises(LakehouseError, match=r"public/nowhere/orders.*does not exist"):
+        await_streams(spark, ingest(spark, gone, topic.topics, available_now=True))
+
+
+def test_a_new_checkpoint_on_an_old_table_is_refused(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    """Invariant 6: with it, everything would land twice."""
+    topic.send(some(3))
+    land()
+    checkpoint = Path(topic.settings.checkpoint_path(f"bronze.{NAME}"))
+    checkpoint.rename(checkpoint.with_name("elsewhere"))
+    with pytest.raises(CheckpointError, match="is new, but the table bronze.orders.*twice"):
+        land()
+    assert len(landed(topic.settings)) == 3
+
+
+def test_an_old_checkpoint_without_its_table_is_refused(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    """Invariant 6: with it, what was landed before would be missing."""
+    topic.send(some(3))
+    land()
+    table = Path(topic.settings.table_path("bronze", NAME))
+    table.rename(table.with_name("elsewhere"))
+    with pytest.raises(
+        CheckpointError, match="has written to .*orders, which is gone"
+    ):
+        land()
+
+
+def test_a_query_that_runs_elsewhere_is_not_started_again(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    """Invariant 5: one writer per table."""
+    other = claim(topic.settings, f"bronze.{NAME}")
+    with pytest.raises(CheckpointError, match="already runs in another process"):
+        land()
+    other.release()
+    land()

@@ -1,0 +1,50 @@
+"""Settings: their order of precedence, and that a wrong one is named."""
+
+from pathlib import Path
+
+import pytest
+
+from bronze.errors import SettingsError
+from bronze.settings import load_settings
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_command_line_beats_the_environment_beats_the_file(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_settings().sql_port == 10_000
+    (empty_folder / "lakehouse.toml").write_text("sql_port = 1\ntrigger = '5 seconds'\n")
+    assert load_settings().sql_port == 1
+    monkeypatch.setenv("LAKEHOUSE_SQL_PORT", "2")
+    assert load_settings().sql_port == 2
+    assert load_settings(sql_port=3).sql_port == 3
+    assert load_settings(sql_port=None).sql_port == 2
+    assert load_settings().trigger == "5 seconds"
+
+
+def test_the_lake_is_below_home_unless_it_is_set(empty_folder: Path) -> None:
+    assert load_settings().lake_dir == empty_folder / ".lakehouse" / "lake"
+    assert load_settings(lake=empty_folder / "x").lake_dir == empty_folder / "x"
+
+
+def test_an_unknown_name_in_the_file_is_refused(empty_folder: Path) -> None:
+    (empty_folder / "lakehouse.toml").write_text("sqlport = 1\n")
+    with pytest.raises(SettingsError, match="'sqlport'"):
+        load_settings()
+
+
+def test_a_file_that_is_no_toml_is_refused(empty_folder: Path) -> None:
+    (empty_folder / "lakehouse.toml").write_text("sql_port 1\n")
+    with pytest.raises(SettingsError, match="lakehouse.toml"):
+        load_settings()
+
+
+def test_a_value_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SQL_PORT", "70000")
+    with pytest.raises(SettingsError, match="Setting 'sql_port'.*LAKEHOUSE_SQL_PORT"):
+        load_settings()

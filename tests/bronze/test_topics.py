@@ -1,0 +1,106 @@
+"""Topic files: what is accepted, and that each mistake is named with its line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from bronze.errors import SettingsError
+from bronze.settings import SHOP_TOPICS
+from bronze.topics import load_topics, snake_case
+
+GOOD = """
+[topics.users]
+kind = "changelog"
+key = ["id"]
+[topics.users.fields]
+id = "long"
+parentUserId = { type = "long", absent = -1 }
+
+[topics.orders]
+kind = "events"
+key = ["id"]
+[topics.orders.fields]
+id = "long"
+userId = "long"
+[topics.orders.lookups]
+user = { topic = "users", on = "userId" }
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "topics.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_shops_topics_are_as_the_messages_are_documented() -> None:
+    topics = load_topics(SHOP_TOPICS)
+    assert [topic.name for topic in topics.changelogs()] == ["users", "items"]
+    [orders] = topics.events()
+    assert orders.key_columns == ["invoice_id", "line_item_id"]
+    assert orders.message_key == "invoiceId"
+    assert orders.event_time == "createdAt"
+    assert orders.partitions > 1
+    assert list(orders.fields) == [
+        *("invoiceId", "lineItemId", "userId", "itemId", "itemName", "itemCategory"),
+        *("price", "createdAt", "paidAt"),
+    ]
+    assert list(topics.topics["users"].fields) == [
+        *("id", "firstName", "lastName", "emailAddress"),
+        *("createdAt", "deletedAt", "mergedAt", "parentUserId"),
+    ]
+    assert list(topics.topics["items"].fields) == [
+        *("id", "createdAt", "adjective", "category", "modifier", "name", "price"),
+    ]
+
+
+def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
+    topics = load_topics(write(tmp_path, GOOD))
+    assert topics.topics["users"].fields["parentUserId"].nullable
+    assert not topics.topics["users"].fields["id"].nullable
+    assert topics.topics["orders"].lookups["user"].topic == "users"
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "says"),
+    [
+        ('kind = "changelog"', 'kind = "state"', ":3: topics.users.kind"),
+        ('key = ["id"]', 'key = ["nr"]', "names 'nr', which is not among its fields"),
+        ('key = ["id"]', "key = []", ":4: topics.users.key"),
+        ('id = "long"', 'id = "number"', "'number' is no type; use one of boolean, int, long"),
+        ('id = "long"', 'id = "decimal(5,9)"', "'decimal(5,9)' is no type"),
+        ("absent = -1", "absence = -1", ":7: topics.users.fields.parentUserId.absence: unknown"),
+        ('key = ["id"]', 'key = ["id"]\nretries = 3', ":5: topics.users.retries: unknown key"),
+        ('topic = "users"', 'topic = "people"', "lookup 'user' of topic 'orders' needs 'people'"),
+        ('topic = "users"', 'topic = "orders"', "to be a changelog of this file"),
+        ("[topics.users]", "[topics.users", "no valid TOML"),
+        ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(
+    tmp_path: Path, was: str, becomes: str, says: str
+) -> None:
+    path = write(tmp_path, GOOD.replace(was, becomes, 1))
+    with pytest.raises(SettingsError) as error:
+        load_topics(path)
+    assert says in str(error.value)
+    assert str(error.value).startswith(str(path))
+
+
+def test_two_lookups_cannot_name_the_same_view(tmp_path: Path) -> None:
+    again = GOOD[GOOD.index("[topics.orders]") :].replace("topics.orders", "topics.returns")
+    with pytest.raises(SettingsError, match="both have a lookup 'user'.*missing_user"):
+        load_topics(write(tmp_path, GOOD + again))
+
+
+def test_an_absent_file_says_how_to_name_another(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read the topic file.*--topics"):
+        load_topics(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [("id", "id"), ("parentUserId", "parent_user_id"), ("line2Item", "line2_item")],
+)
+def test_columns_are_in_snake_case(field: str, column: str) -> None:
+    assert snake_case(field) == column

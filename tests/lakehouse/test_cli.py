@@ -1,0 +1,175 @@
+"""The command line refuses what it cannot do: one sentence, exit code 2, no traceback."""
+
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from ports import free_port
+from typer.main import get_command
+
+from lakehouse import cli
+
+
+class Outcome(NamedTuple):
+    exit_code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `lakehouse` with arguments, in an empty folder where no broker and no endpoint are."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKEHOUSE_PULSAR_URL", f"pulsar://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("LAKEHOUSE_SQL_PORT", str(free_port()))
+
+    def run_it(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["lakehouse", *arguments])
+        code = None
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        assert code is None or isinstance(code, int)
+        return Outcome(code or 0, *capsys.readouterr())
+
+    return run_it
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def assert_refused(outcome: Outcome, *says: str) -> None:
+    assert outcome.exit_code == 2, outcome
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    plain = " ".join(re.sub(r"[│╭╮╰╯─]|\x1b\[[0-9;]*m", " ", outcome.err).split())
+    for words in says:
+        assert words in plain
+
+
+def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None:
+    group = get_command(cli.app)
+    commands = group.commands  # type: ignore[attr-defined]
+    assert set(commands) == {
+        *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
+        *("status", "sql", "reset"),
+    }
+    for name, command in [("lakehouse", group), *commands.items()]:
+        assert command.help, name
+        assert [option.name for option in command.params if not option.help] == []
+    assert "Usage: lakehouse publish" in run("publish", "--help").out
+
+
+def test_an_unknown_option_is_refused_by_name(run: Run) -> None:
+    assert_refused(run("status", "--colour"), "No such option: --colour")
+    assert_refused(run("bronze", "--availablenow"), "No such option", "--available-now")
+
+
+def test_an_unknown_command_is_refused_by_name(run: Run) -> None:
+    assert_refused(run("silver-plate"), "No such command 'silver-plate'")
+
+
+def test_an_unknown_format_is_refused_with_those_there_are(run: Run) -> None:
+    assert_refused(run("status", "--format", "xml"), "'xml' is not one of 'table', 'csv', 'json'")
+
+
+@pytest.mark.parametrize("command", ["demo", "publish"])
+def test_a_data_folder_that_is_missing_is_named(run: Run, command: str) -> None:
+    assert_refused(run(command, "--data", "nowhere"), "nowhere is no folder", "--data")
+
+
+def test_a_data_folder_without_files_is_told_what_it_needs(run: Run, tmp_path: Path) -> None:
+    outcome = run("publish", "--data", str(tmp_path))
+    assert_refused(outcome, "holds none of users.csv, items.csv, orders.csv")
+
+
+def test_a_missing_topic_file_is_named(run: Run) -> None:
+    assert_refused(run("--topics", "none.toml", "status"), "none.toml", "--topics")
+
+
+def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert_refused(run("--home", "file", "status"), "'home'", "file is a file, not a folder")
+
+
+def test_an_output_folder_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert_refused(run("generate", "--out", "file", "--scale", "0.001"), "file: File exists")
+
+
+@pytest.mark.parametrize("command", [("bronze",), ("create-topics",), ("publish", "--data", ".")])
+def test_an_absent_broker_is_named_with_what_to_do(
+    run: Run, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "users.csv").write_text("id\n")
+    assert_refused(run(*command), "No Pulsar broker answers at http://127.0.0.1", "lakehouse up")
+
+
+def test_up_does_not_start_a_broker_in_the_place_of_anothers(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", "http://192.0.2.1:8080")
+    monkeypatch.setattr("lakehouse.run.broker_answers", lambda _: False)
+    assert_refused(run("up"), "No Pulsar broker answers at http://192.0.2.1:8080")
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+@pytest.mark.parametrize("setting", ["LAKEHOUSE_SQL_PORT"])
+def test_a_port_in_use_is_named_with_its_setting(
+    run: Run, monkeypatch: pytest.MonkeyPatch, taken_port: int, command: str, setting: str
+) -> None:
+    monkeypatch.setenv(setting, str(taken_port))
+    monkeypatch.setattr("lakehouse.sql_endpoint.CONNECT_SECONDS", 0.1)
+    assert_refused(run(command), f"Port {taken_port} is in use", setting)
+
+
+def test_a_wrong_java_is_refused_with_what_to_do(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert_refused(run("sql", "select 1"), "JAVA_HOME=", "Spark needs Java 17 or 21", "unset it")
+
+
+def test_a_demo_does_not_empty_a_lake_that_is_not_a_demos(run: Run, tmp_path: Path) -> None:
+    mine = tmp_path / ".lakehouse" / "lake"
+    mine.mkdir(parents=True)
+    assert_refused(run("demo"), "holds a lake that is not a demo's", "--home")
+    assert mine.is_dir()
+
+
+def test_silver_without_bronze_says_what_comes_first(run: Run) -> None:
+    assert_refused(run("silver", "--available-now"), "lakehouse bronze --available-now")
+
+
+def test_gold_without_silver_says_what_comes_first(run: Run) -> None:
+    assert_refused(run("gold", "--available-now"), "lakehouse silver --available-now")
+
+
+def test_status_works_without_broker_and_lake(run: Run) -> None:
+    outcome = run("status", "--format", "csv")
+    assert outcome.exit_code == 0
+    lines = outcome.out.splitlines()
+    assert lines[0] == "table,rows,newest message,lag (messages),note"
+    assert lines[1] == "bronze.users,,,,no broker answers"
+
+
+def test_reset_with_nothing_there_says_so(run: Run) -> None:
+    assert run("reset").out == "There is nothing to delete.\n"
+
+
+def test_a_trace_is_shown_only_when_asked_for(run: Run) -> None:
+    assert "Traceback" in run("--debug", "publish", "--data", "nowhere").err
