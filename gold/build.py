@@ -46,7 +46,7 @@ class BuildResult:
     @property
     def tests(self) -> list[NodeResult]:
         """Data tests and unit tests."""
-        return [node for node in self.nodes if node.kind != "model"]
+        return [node for node in self.nodes if node.kind in ("test", "unit_test")]
 
 
 def require_silver(settings: LakeSettings, topics: TopicFile) -> None:

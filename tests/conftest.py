@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 from ports import free_port
 from pyspark.sql import SparkSession
+from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings, load_settings
+from gold.build import BuildResult, build_gold
+from gold.catalog import register
 from lakehouse.broker import Broker, start_broker
+from lakehouse.generate import generate_shop
 from lakehouse.session import build_session
+from lakehouse.sql_endpoint import start_endpoint
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
@@ -52,6 +57,40 @@ def settings(suite_settings: LakeSettings, tmp_path: Path) -> LakeSettings:
     """The suite's broker and ports; a home, lake and namespace for this test alone."""
     own = {"home": tmp_path / "home", "pulsar_namespace": f"public/{uuid.uuid4().hex}"}
     return suite_settings.model_copy(update=own)
+
+
+@pytest.fixture(scope="session")
+def shop_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small generated shop."""
+    folder = tmp_path_factory.mktemp("shop")
+    generate_shop(folder, scale=0.03, seed=7)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shop_lake(
+    spark: SparkSession, broker: Broker, suite_settings: LakeSettings, shop_files: Path
+) -> ShopLake:
+    """The generated shop, landed and refined; known to SQL as bronze and silver."""
+    own = {"pulsar_namespace": f"public/{uuid.uuid4().hex}"}
+    lake = ShopLake(spark, suite_settings.model_copy(update=own))
+    lake.fill(shop_files)
+    register(spark, lake.settings, lake.topics)
+    return lake
+
+
+@pytest.fixture(scope="session")
+def endpoint(shop_lake: ShopLake) -> Iterator[LakeSettings]:
+    """The SQL endpoint on the generated shop's lake."""
+    serving = start_endpoint(shop_lake.spark, shop_lake.settings)
+    yield shop_lake.settings
+    serving.stop()
+
+
+@pytest.fixture(scope="session")
+def gold(endpoint: LakeSettings) -> BuildResult:
+    """Gold, built for the first time from the generated shop."""
+    return build_gold(endpoint)
 
 
 @pytest.fixture(autouse=True)

@@ -18,32 +18,13 @@ from silver.refine import refine
 PUBLISHED = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 
 
-class SilverLake:
-    """A lake folder of its own with the shop's topics."""
+class LakeReader:
+    """The tables of a lake as the model writes them."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, settings: LakeSettings) -> None:
         self.spark = spark
-        self.settings: LakeSettings = load_settings(home=folder)
+        self.settings = settings
         self.topics: TopicFile = load_topics(SHOP_TOPICS)
-        for name in self.topics.topics:
-            bronze_table(name).create(spark, self.settings)
-
-    def put(self, messages: Iterable[Message]) -> None:
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        for m in messages:
-            p = m.position
-            place = (f"persistent://public/default/{m.topic}", p.partition, p.ledger, p.entry)
-            envelope = (*place, p.batch_index, m.key, m.payload, None, PUBLISHED, {}, None)
-            rows.setdefault(m.topic, []).append(envelope)
-        for topic, found in rows.items():
-            frame = self.spark.createDataFrame(found, ENVELOPE_DDL)
-            path = self.settings.table_path("bronze", topic)
-            frame.write.format("delta").mode("append").save(path)
-
-    def refine(self) -> None:
-        await_streams(
-            self.spark, refine(self.spark, self.settings, self.topics, available_now=True)
-        )
 
     def table(self, name: str, layer: str = "silver") -> DataFrame:
         return self.spark.read.format("delta").load(self.settings.table_path(layer, name))
@@ -65,6 +46,32 @@ class SilverLake:
         found = {(row["topic"], Position(*row["position"])) for row in rows}
         assert len(found) == len(rows), "a message is in the quarantine twice"
         return found
+
+    def refine(self) -> None:
+        await_streams(
+            self.spark, refine(self.spark, self.settings, self.topics, available_now=True)
+        )
+
+
+class SilverLake(LakeReader):
+    """A lake folder of its own with the shop's topics."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        super().__init__(spark, load_settings(home=folder))
+        for name in self.topics.topics:
+            bronze_table(name).create(spark, self.settings)
+
+    def put(self, messages: Iterable[Message]) -> None:
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for m in messages:
+            p = m.position
+            place = (f"persistent://public/default/{m.topic}", p.partition, p.ledger, p.entry)
+            envelope = (*place, p.batch_index, m.key, m.payload, None, PUBLISHED, {}, None)
+            rows.setdefault(m.topic, []).append(envelope)
+        for topic, found in rows.items():
+            frame = self.spark.createDataFrame(found, ENVELOPE_DDL)
+            path = self.settings.table_path("bronze", topic)
+            frame.write.format("delta").mode("append").save(path)
 
 
 def _plain(row: Row, without: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -164,9 +164,7 @@ def test_an_old_checkpoint_without_its_table_is_refused(
     land()
     table = Path(topic.settings.table_path("bronze", NAME))
     table.rename(table.with_name("elsewhere"))
-    with pytest.raises(
-        CheckpointError, match="has written to .*orders, which is gone"
-    ):
+    with pytest.raises(CheckpointError, match="has written to .*orders, which is gone"):
         land()
 
 
