@@ -4,11 +4,13 @@
 """
 
 import contextlib
+import logging
 import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from threading import Event
 from types import FrameType
 from typing import Annotated, Protocol
 
@@ -22,6 +24,7 @@ from bronze.errors import LakehouseError, SettingsError
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import TopicFile, load_topics
 
+POLL_SECONDS = 0.2
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 AvailableNow = Annotated[
@@ -50,7 +53,7 @@ def streaming_job(layer: str, start: Start) -> None:
         topics = load_topics(settings.topics)
         spark = _submitted_session(f"lakehouse-{layer}")
         try:
-            await_streams(spark, start(spark, settings, topics, available_now=available_now))
+            await_streams(start(spark, settings, topics, available_now=available_now))
         finally:
             spark.stop()
 
@@ -83,6 +86,7 @@ def _submitted_session(name: str) -> SparkSession:
 
 def configure_logs() -> None:
     """Log to stderr, as stdout is for results: coloured for people, logfmt for machines."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports each Ctrl-C as an error
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -97,7 +101,7 @@ def configure_logs() -> None:
     )
 
 
-def await_streams(spark: SparkSession, running: Sequence[Running]) -> None:
+def await_streams(running: Sequence[Running]) -> None:
     """Wait until all queries have ended, or one has failed; stop and release them all.
 
     Raises:
@@ -105,13 +109,12 @@ def await_streams(spark: SparkSession, running: Sequence[Running]) -> None:
         KeyboardInterrupt: Ctrl-C or SIGTERM; the queries are stopped.
     """
     try:
-        with terminating():
-            while any(each.query.isActive for each in running):
-                with contextlib.suppress(StreamingQueryException):  # said in words below
-                    spark.streams.awaitAnyTermination(1)
-                spark.streams.resetTerminated()
+        with stop_signal() as stop:
+            while any(each.query.isActive for each in running) and not stop.wait(POLL_SECONDS):
                 _raise_failure(running)
         _raise_failure(running)
+        if stop.is_set():
+            raise KeyboardInterrupt
     finally:
         for each in running:
             each.stop()
@@ -138,17 +141,22 @@ def explain(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def terminating() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does."""
+def stop_signal() -> Iterator[Event]:
+    """An event that Ctrl-C and SIGTERM set, while the block runs.
 
-    def interrupt(_: int, __: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    They do not raise: an exception in the middle of a call to Java leaves a broken connection.
+    """
+    stop = Event()
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    def told(_: int, __: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield stop
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda: False) -> None:
@@ -157,6 +165,7 @@ def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda:
     Exit codes: 2 for what the user can mend, 130 after Ctrl-C, 1 for what nobody foresaw. Where
     `traces` says so, the traceback comes first.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except KeyboardInterrupt:

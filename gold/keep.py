@@ -1,12 +1,12 @@
 """Keeps gold fresh: builds it again whenever silver has changed."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bronze.job import terminating
+from bronze.job import stop_signal
 from bronze.settings import LakeSettings
 from gold.build import BuildResult, build_gold
+from gold.errors import GoldError
 
 POLL_SECONDS = 2.0
 
@@ -29,11 +29,16 @@ def keep_fresh(settings: LakeSettings, built: Callable[[BuildResult], None]) -> 
         GoldError: a build failed; the tables of the last good build of each model stay.
         KeyboardInterrupt: Ctrl-C or SIGTERM, the only ways in which it ends well.
     """
-    seen: dict[str, int] = {}
-    with terminating():
-        while True:
+    seen: dict[str, int] | None = None
+    with stop_signal() as stop:
+        while not stop.wait(0 if seen is None else POLL_SECONDS):
             versions = silver_versions(settings)
             if versions != seen:
-                built(build_gold(settings))
+                try:
+                    built(build_gold(settings))
+                except GoldError:
+                    if stop.is_set():  # Ctrl-C ends dbt too
+                        break
+                    raise
                 seen = versions
-            time.sleep(POLL_SECONDS)
+    raise KeyboardInterrupt

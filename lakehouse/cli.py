@@ -103,7 +103,7 @@ def bronze(available_now: AvailableNow = False) -> None:
     """Land the topics in the bronze tables."""
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-bronze") as spark:
-        await_streams(spark, ingest(spark, lake.settings, lake.topics, available_now=available_now))
+        await_streams(ingest(spark, lake.settings, lake.topics, available_now=available_now))
 
 
 @app.command()
@@ -111,7 +111,7 @@ def silver(available_now: AvailableNow = False) -> None:
     """Apply the changelogs and enrich the events of the bronze tables."""
     require_bronze(lake.settings, lake.topics)
     with spark_session(lake.settings, "lakehouse-silver") as spark:
-        await_streams(spark, refine(spark, lake.settings, lake.topics, available_now=available_now))
+        await_streams(refine(spark, lake.settings, lake.topics, available_now=available_now))
 
 
 @app.command()

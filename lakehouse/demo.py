@@ -114,9 +114,9 @@ def _fill_topics(
 
 def _run_layers(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
     with step("bronze: landing the topics"):
-        await_streams(spark, ingest(spark, settings, topics, available_now=True))
+        await_streams(ingest(spark, settings, topics, available_now=True))
     with step("silver: applying changelogs, enriching orders"):
-        await_streams(spark, refine(spark, settings, topics, available_now=True))
+        await_streams(refine(spark, settings, topics, available_now=True))
     register(spark, settings, topics)
 
 

@@ -36,7 +36,7 @@ def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> Non
         with sql_endpoint(spark, settings):
             _announce(settings)
             with contextlib.suppress(KeyboardInterrupt):
-                await_streams(spark, running)
+                await_streams(running)
             err.print("Stopping.")
 
 

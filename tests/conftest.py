@@ -103,7 +103,7 @@ def no_query_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         assert not left, f"left running: {[query.name for query in left]}"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shop_data() -> Path:
     folder = SHARED / "data" / "shop"
     if not folder.is_dir():

@@ -23,9 +23,7 @@ class ShopLake(LakeReader):
         """Publish the files of a folder, and bring bronze and silver up to date."""
         create_topics(self.settings, self.topics)
         sent = publish(self.settings, self.topics, folder)
-        await_streams(
-            self.spark, ingest(self.spark, self.settings, self.topics, available_now=True)
-        )
+        await_streams(ingest(self.spark, self.settings, self.topics, available_now=True))
         self.refine()
         return sent
 

@@ -48,9 +48,7 @@ class LakeReader:
         return found
 
     def refine(self) -> None:
-        await_streams(
-            self.spark, refine(self.spark, self.settings, self.topics, available_now=True)
-        )
+        await_streams(refine(self.spark, self.settings, self.topics, available_now=True))
 
 
 class SilverLake(LakeReader):

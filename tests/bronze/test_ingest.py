@@ -32,7 +32,7 @@ def land(spark: SparkSession, topic: LiveTopic) -> Callable[[], None]:
     """Lands what is there, in a query of its own: each call is a restart."""
 
     def land_it() -> None:
-        await_streams(spark, ingest(spark, topic.settings, topic.topics, available_now=True))
+        await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
 
     return land_it
 
@@ -140,7 +140,7 @@ def test_messages_the_broker_has_dropped_stop_the_query(
 def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None:
     gone = topic.settings.model_copy(update={"pulsar_namespace": "public/nowhere"})
     with pytest.raises(LakehouseError, match=r"public/nowhere/orders.*does not exist"):
-        await_streams(spark, ingest(spark, gone, topic.topics, available_now=True))
+        await_streams(ingest(spark, gone, topic.topics, available_now=True))
 
 
 def test_a_new_checkpoint_on_an_old_table_is_refused(

@@ -1,0 +1,224 @@
+"""The commands a user starts with, as a user starts them: `demo`, then `up`, on one folder."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from ports import free_port
+from shop_lake import joined, read_shop
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+
+
+class Home:
+    """A folder, and ports, of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lake = folder / ".lakehouse" / "lake"
+        self.broker_port = free_port()
+        self.env = {
+            **os.environ,
+            "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{self.broker_port}",
+            "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",
+            "LAKEHOUSE_SQL_PORT": str(free_port()),
+        }
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [LAKEHOUSE, *arguments],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(
+            self.run("sql", "--format", "json", statement).stdout
+        )
+        return found
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        rows = json.loads(self.run("status", "--format", "json").stdout)
+        return {row["table"]: row for row in rows}
+
+    def processes(self) -> list[str]:
+        """Commands of the processes that have this folder in their command line."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if str(self.folder) in command:
+                    found.append(command[:200])
+        return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module")
+def demo(home: Home, shop_data: Path) -> subprocess.CompletedProcess[str]:
+    return home.run("demo", "--data", str(shop_data))
+
+
+def rows(home: Home, layer: str, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (
+        DeltaTable(home.lake / layer / name).to_pyarrow_table().to_pylist()
+    )
+    return found
+
+
+def bare(row: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> dict[str, Any] | None:
+    return None if row is None else {name: row[name] for name in columns}
+
+
+def test_the_demo_enriches_each_real_order_as_a_plain_join_says(
+    demo: subprocess.CompletedProcess[str], home: Home, shop_data: Path
+) -> None:
+    expected = joined(read_shop(shop_data))
+    assert len(expected) == 41
+    found = rows(home, "silver", "enriched_orders")
+    assert len(found) == len(expected)
+    for row in found:
+        right = expected[row["invoice_id"], row["line_item_id"]]
+        assert bare(row, right) == {
+            **right,
+            "user": bare(row["user"], right["user"] or {}),
+            "item": bare(row["item"], right["item"] or {}),
+        }
+        assert (row["user"] is None, row["item"] is None) == (
+            right["user"] is None,
+            right["item"] is None,
+        )
+        for name in ("user", "item"):
+            if right[name] is not None:
+                assert bare(row[name], right[name]) == right[name]
+
+
+def test_the_demo_tells_what_came_out_and_leaves_nothing_running(
+    demo: subprocess.CompletedProcess[str], home: Home
+) -> None:
+    for words in ("silver.enriched_orders", "41", "silver.missing_user", "silver.quarantine"):
+        assert words in demo.stdout
+    for words in ("gold.reward_points", "Users with the most points", "lakehouse sql"):
+        assert words in demo.stdout
+    assert "Traceback" not in demo.stderr
+    assert home.processes() == []
+
+
+@pytest.fixture(scope="module")
+def running(demo: subprocess.CompletedProcess[str], home: Home) -> Iterator[subprocess.Popen[str]]:
+    """`lakehouse up` on the demo's folder, answering SQL."""
+    log = (home.folder / "up.log").open("w+")
+    process = subprocess.Popen(
+        [LAKEHOUSE, "up"], cwd=home.folder, env=home.env, stderr=log, stdout=log, text=True
+    )
+
+    def is_up() -> None:
+        assert process.poll() is None, (home.folder / "up.log").read_text()
+        assert "Running." in (home.folder / "up.log").read_text()
+
+    until(is_up, seconds=120)
+    yield process
+    process.kill()
+    process.wait()
+    log.close()
+
+
+def until(check: Any, seconds: float = 60) -> None:
+    """Wait until a check no longer raises, at most so long."""
+    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True)(check)
+
+
+def test_up_streams_what_is_published_and_completes_what_waited(
+    running: subprocess.Popen[str], home: Home, shop_data: Path
+) -> None:
+    before = home.status()
+    assert before["silver.enriched_orders"]["rows"] == 41
+    assert before["bronze.orders"]["lag (messages)"] == 0
+    user = (shop_data / "users.csv").read_text().splitlines()
+    order = (shop_data / "orders.csv").read_text().splitlines()
+    cells = order[1].split(",")
+    publish(home, "orders", order[0], ",".join(["1", "2", "777", *cells[3:]]))
+
+    def missing(count: int) -> None:
+        found = home.sql("select user_id from silver.missing_user where invoice_id = 1")
+        assert found == [{"user_id": 777}] * count
+
+    until(lambda: missing(1))
+    publish(home, "users", user[0], ",".join(["777", *user[1].split(",")[1:]]))
+    until(lambda: missing(0))
+    enriched = home.sql("select `user`.id from silver.enriched_orders where invoice_id = 1")
+    assert enriched == [{"id": 777}]
+    after = home.status()
+    assert after["silver.enriched_orders"]["rows"] == 42
+    assert after["bronze.orders"]["rows"] == before["bronze.orders"]["rows"] + 1
+
+
+def publish(home: Home, topic: str, *lines: str) -> None:
+    folder = home.folder / "more" / topic
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{topic}.csv").write_text("\n".join(lines) + "\n")
+    home.run("publish", "--data", str(folder))
+
+
+def test_what_runs_is_not_run_twice_nor_deleted(running: subprocess.Popen[str], home: Home) -> None:
+    for arguments in (["bronze", "--available-now"], ["reset", "--yes"], ["demo"], ["up"]):
+        done = subprocess.run(
+            [LAKEHOUSE, *arguments],
+            cwd=home.folder,
+            env=home.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 2, done
+        assert "Traceback" not in done.stderr
+        assert any(w in done.stderr for w in ("already runs", "is running", "in use")), done.stderr
+
+
+def test_up_stops_clean_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 0
+    said = (home.folder / "up.log").read_text()
+    assert "Stopping." in said
+    assert "Traceback" not in said
+    assert "Error" not in said
+    until(lambda: nothing_runs(home), seconds=20)
+
+
+def nothing_runs(home: Home) -> None:
+    assert home.processes() == []
+
+
+def test_reset_deletes_tables_and_messages_after_asking(home: Home, running: object) -> None:
+    asked = subprocess.run(
+        [LAKEHOUSE, "reset"],
+        cwd=home.folder,
+        env=home.env,
+        input="n\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "Nothing was deleted." in asked.stdout
+    assert home.lake.is_dir()
+    home.run("reset", "--yes")
+    assert not home.lake.exists()
+    assert not (home.folder / ".lakehouse" / "pulsar").exists()
