@@ -136,6 +136,9 @@ def explain(error: Exception) -> str:
         return str(own[-1])
     if isinstance(error, StreamingQueryException):
         text = text.split("=== Streaming Query ===")[0]
+    python = re.findall(r"^(\w+Error: .+)", text, re.MULTILINE)
+    if python:
+        return str(python[-1])
     known = re.findall(r"\[([A-Z_.]{6,}\] .+)", text)
     return f"[{known[-1]}" if known else (text.strip().splitlines() or [type(error).__name__])[0]
 

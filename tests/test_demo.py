@@ -17,6 +17,7 @@ from shop_lake import joined, read_shop
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+Outcome = subprocess.CompletedProcess[str]
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 
 
@@ -34,16 +35,18 @@ class Home:
             "LAKEHOUSE_SQL_PORT": str(free_port()),
         }
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, ends: int = 0, types: str = "") -> Outcome:
         done = subprocess.run(
             [LAKEHOUSE, *arguments],
             cwd=self.folder,
             env=self.env,
+            input=types,
             capture_output=True,
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == ends, done.stderr
+        assert "Traceback" not in done.stderr
         return done
 
     def sql(self, statement: str) -> list[dict[str, Any]]:
@@ -73,7 +76,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 
 
 @pytest.fixture(scope="module")
-def demo(home: Home, shop_data: Path) -> subprocess.CompletedProcess[str]:
+def demo(home: Home, shop_data: Path) -> Outcome:
     return home.run("demo", "--data", str(shop_data))
 
 
@@ -89,7 +92,7 @@ def bare(row: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> dict[str,
 
 
 def test_the_demo_enriches_each_real_order_as_a_plain_join_says(
-    demo: subprocess.CompletedProcess[str], home: Home, shop_data: Path
+    demo: Outcome, home: Home, shop_data: Path
 ) -> None:
     expected = joined(read_shop(shop_data))
     assert len(expected) == 41
@@ -111,19 +114,16 @@ def test_the_demo_enriches_each_real_order_as_a_plain_join_says(
                 assert bare(row[name], right[name]) == right[name]
 
 
-def test_the_demo_tells_what_came_out_and_leaves_nothing_running(
-    demo: subprocess.CompletedProcess[str], home: Home
-) -> None:
+def test_the_demo_tells_what_came_out_and_leaves_nothing_running(demo: Outcome, home: Home) -> None:
     for words in ("silver.enriched_orders", "41", "silver.missing_user", "silver.quarantine"):
         assert words in demo.stdout
     for words in ("gold.reward_points", "Users with the most points", "lakehouse sql"):
         assert words in demo.stdout
-    assert "Traceback" not in demo.stderr
     assert home.processes() == []
 
 
 @pytest.fixture(scope="module")
-def running(demo: subprocess.CompletedProcess[str], home: Home) -> Iterator[subprocess.Popen[str]]:
+def running(demo: Outcome, home: Home) -> Iterator[subprocess.Popen[str]]:
     """`lakehouse up` on the demo's folder, answering SQL."""
     log = (home.folder / "up.log").open("w+")
     process = subprocess.Popen(
@@ -180,17 +180,8 @@ def publish(home: Home, topic: str, *lines: str) -> None:
 
 def test_what_runs_is_not_run_twice_nor_deleted(running: subprocess.Popen[str], home: Home) -> None:
     for arguments in (["bronze", "--available-now"], ["reset", "--yes"], ["demo"], ["up"]):
-        done = subprocess.run(
-            [LAKEHOUSE, *arguments],
-            cwd=home.folder,
-            env=home.env,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 2, done
-        assert "Traceback" not in done.stderr
-        assert any(w in done.stderr for w in ("already runs", "is running", "in use")), done.stderr
+        said = home.run(*arguments, ends=2).stderr
+        assert any(words in said for words in ("already runs", "is running", "in use")), said
 
 
 def test_up_stops_clean_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:
@@ -208,15 +199,7 @@ def nothing_runs(home: Home) -> None:
 
 
 def test_reset_deletes_tables_and_messages_after_asking(home: Home, running: object) -> None:
-    asked = subprocess.run(
-        [LAKEHOUSE, "reset"],
-        cwd=home.folder,
-        env=home.env,
-        input="n\n",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    asked = home.run("reset", types="n\n")
     assert "Nothing was deleted." in asked.stdout
     assert home.lake.is_dir()
     home.run("reset", "--yes")
