@@ -55,6 +55,13 @@ class PulsarAdmin:
         except httpx.HTTPError:
             return False
 
+    def has_namespace(self, namespace: str) -> bool:
+        """Whether a namespace exists; asked once, False if no broker answers."""
+        try:
+            return self._client.get(f"namespaces/{namespace}").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
     def ensure_namespace(self, namespace: str) -> None:
         """Create a namespace, and its tenant for this cluster, where they are absent."""
         try:

@@ -177,7 +177,7 @@ def _wait_until_healthy(
     settings: LakeSettings, process: subprocess.Popen[bytes], log: Path
 ) -> None:
     def settled() -> bool:
-        return process.poll() is not None or broker_answers(settings)
+        return process.poll() is not None or _is_ready(settings)
 
     with suppress(RetryError):
         Retrying(
@@ -185,11 +185,17 @@ def _wait_until_healthy(
             stop=stop_after_delay(START_SECONDS),
             wait=wait_fixed(0.2),
         )(settled)
-    if process.poll() is not None or not broker_answers(settings):
+    if process.poll() is not None or not _is_ready(settings):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if " ERROR " in line] or lines[-1:] or ["(nothing)"]
         message = f"The embedded broker did not come up. Its log {log} says: {errors[-1]}"
         raise BrokerError(message)
+
+
+def _is_ready(settings: LakeSettings) -> bool:
+    """Whether it is healthy and has made its default namespace, which it does a moment later."""
+    with PulsarAdmin(settings.pulsar_admin_url, timeout_seconds=5) as admin:
+        return admin.is_healthy() and admin.has_namespace("public/default")
 
 
 def _record(settings: LakeSettings) -> Path:
