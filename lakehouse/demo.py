@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import shutil
+import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,10 +47,10 @@ TOP = {
 }
 NEXT = """
 Go on from here:
-  lakehouse sql "select * from silver.missing_user limit 5"
-  lakehouse sql --format csv "select * from gold.similar_items" > similar_items.csv
-  lakehouse up       streams and SQL for BI tools, until Ctrl-C
-  {gold}             Delta tables for DuckDB, Polars, pandas
+  {command} sql "select * from silver.missing_user limit 5"
+  {command} sql --format csv "select * from gold.similar_items" > similar_items.csv
+  {command} up       # streams and SQL for BI tools, until Ctrl-C
+Delta tables for DuckDB, Polars, pandas: {gold}
 """
 
 
@@ -159,4 +161,5 @@ def _report(
     for title, sql in TOP.items():
         rows = spark.sql(sql)
         print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
-    out.print(NEXT.format(gold=settings.lake_dir / "gold"))
+    command = "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
+    out.print(NEXT.format(command=command, gold=settings.lake_dir / "gold"), soft_wrap=True)
