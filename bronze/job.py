@@ -97,7 +97,7 @@ def configure_logs() -> None:
             if terminal
             else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # whatever that is by then
     )
 
 
