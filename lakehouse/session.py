@@ -39,7 +39,7 @@ def build_session(
     scratch.mkdir(parents=True, exist_ok=True)
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
-        "-XX:+UseParallelGC -XX:-UsePerfData"
+        "-XX:+UseSerialGC -XX:-UsePerfData"
     )
     return (
         SparkSession.builder.master("local[*]")
@@ -49,6 +49,8 @@ def build_session(
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.extraClassPath", f"{jars}/*")
         .config("spark.driver.extraJavaOptions", java_options)
+        # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.local.dir", str(scratch))
         # Hadoop's default for local files starts a process, `readlink`, for each rename.
         .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
