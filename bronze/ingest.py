@@ -4,6 +4,9 @@ Guarantee: each message once (offsets and the table's transaction ids are both i
 Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running, claim_tables
@@ -22,10 +25,9 @@ def ingest(
         CheckpointError: a checkpoint and a table do not belong together, or are in use.
     """
     spark.dataSource.register(PulsarDataSource)
-    return [
-        ingest_topic(spark, settings, topic, available_now=available_now)
-        for topic in topics.topics.values()
-    ]
+    start = partial(ingest_topic, spark, settings, available_now=available_now)
+    with ThreadPoolExecutor() as pool:  # each start waits for Python workers
+        return list(pool.map(start, topics.topics.values()))
 
 
 def ingest_topic(

@@ -4,10 +4,12 @@ dbt runs in a process of its own, as dbt-spark changes the session it works in. 
 read from its `run_results.json`, never from its log.
 """
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from silver.tables import silver_tables
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 FAILED = ("error", "fail", "runtime error")
+GO = b"build\n"
+WAIT_AND_RUN = "import sys; from dbt.cli.main import cli; sys.stdin.readline() and cli()"
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,60 @@ def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
             raise GoldError(message)
 
 
+@dataclass(frozen=True)
+class PreparedBuild:
+    """A dbt process that waits for `run`, as loading dbt takes longer than many a build."""
+
+    process: subprocess.Popen[bytes]
+    results: Path
+    log: Path
+    select: str | None
+
+    def run(self) -> BuildResult:
+        """Build and test the models, once; errors as of `build_gold`."""
+        self.results.unlink(missing_ok=True)
+        self.process.communicate(GO)
+        if not self.results.exists():
+            text = self.log.read_text(errors="replace")
+            lines = [line for line in text.splitlines() if line.strip()]
+            message = f"dbt did not run: {lines[-1] if lines else 'no word'}. See {self.log}."
+            raise GoldError(message)
+        build = _read_results(self.results)
+        if not build.nodes:
+            message = f"'{self.select}' selects no model; `dbt ls` in dbt_project lists them."
+            raise GoldError(message)
+        failed = [node for node in build.nodes if node.status in FAILED]
+        if failed or self.process.returncode:
+            said = "; ".join(f"{node.kind} {node.name}: {_line(node.message)}" for node in failed)
+            said = said or f"dbt ended with {self.process.returncode}"
+            message = f"Gold was not built: {said}. See {self.log}."
+            raise GoldError(message)
+        return build
+
+
+@contextlib.contextmanager
+def prepare_build(
+    settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
+) -> Iterator[PreparedBuild]:
+    """Start dbt, to `run` it within the block; arguments as of `build_gold`."""
+    target = settings.home_dir / "dbt"
+    log = settings.home_dir / "logs" / "dbt.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    options = [*(["--select", select] if select else []), *(["--full-refresh"] * full_refresh)]
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-c", WAIT_AND_RUN, "--no-version-check", "build", *options],
+            cwd=PROJECT,
+            env=_environment(settings, target),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ) as process,
+    ):
+        yield PreparedBuild(process, target / "run_results.json", log, select)
+
+
 def build_gold(
     settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
 ) -> BuildResult:
@@ -77,37 +135,8 @@ def build_gold(
     Raises:
         GoldError: dbt could not run, or a model or test failed; names them with dbt's message.
     """
-    target = settings.home_dir / "dbt"
-    results = target / "run_results.json"
-    results.unlink(missing_ok=True)
-    log = settings.home_dir / "logs" / "dbt.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    options = [*(["--select", select] if select else []), *(["--full-refresh"] * full_refresh)]
-    with log.open("w") as output:
-        process = subprocess.run(
-            [sys.executable, "-m", "dbt.cli.main", "--no-version-check", "build", *options],
-            cwd=PROJECT,
-            env=_environment(settings, target),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    if not results.exists():
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        message = f"dbt did not run: {lines[-1] if lines else 'no word'}. See {log}."
-        raise GoldError(message)
-    build = _read_results(results)
-    if not build.nodes:
-        message = f"No model is selected by '{select}'; `dbt ls` in dbt_project lists them."
-        raise GoldError(message)
-    failed = [node for node in build.nodes if node.status in FAILED]
-    if failed or process.returncode:
-        said = "; ".join(f"{node.kind} {node.name}: {_line(node.message)}" for node in failed)
-        said = said or f"dbt ended with {process.returncode}"
-        message = f"Gold was not built: {said}. See {log}."
-        raise GoldError(message)
-    return build
+    with prepare_build(settings, select=select, full_refresh=full_refresh) as build:
+        return build.run()
 
 
 def _environment(settings: LakeSettings, target: Path) -> dict[str, str]:

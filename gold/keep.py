@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 from bronze.job import stop_signal
 from bronze.settings import LakeSettings
-from gold.build import BuildResult, build_gold
+from gold.build import BuildResult, prepare_build
 from gold.errors import GoldError
 
 POLL_SECONDS = 2.0
@@ -31,14 +32,25 @@ def keep_fresh(settings: LakeSettings, built: Callable[[BuildResult], None]) -> 
     """
     seen: dict[str, int] | None = None
     with stop_signal() as stop:
-        while not stop.wait(0 if seen is None else POLL_SECONDS):
-            versions = silver_versions(settings)
-            if versions != seen:
+        while not stop.is_set():
+            with prepare_build(settings) as build:
+                seen = _wait_for_change(settings, seen, stop)
+                if seen is None:
+                    break
                 try:
-                    built(build_gold(settings))
+                    built(build.run())
                 except GoldError:
                     if stop.is_set():  # Ctrl-C ends dbt too
                         break
                     raise
-                seen = versions
     raise KeyboardInterrupt
+
+
+def _wait_for_change(
+    settings: LakeSettings, seen: dict[str, int] | None, stop: Event
+) -> dict[str, int] | None:
+    """The versions of silver once they are others than those seen; None when told to stop."""
+    while (versions := silver_versions(settings)) == seen:
+        if stop.wait(POLL_SECONDS):
+            return None
+    return versions

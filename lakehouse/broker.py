@@ -16,7 +16,7 @@ from bronze.admin import PulsarAdmin
 from bronze.errors import BrokerError, SettingsError
 from bronze.settings import LakeSettings
 from lakehouse.jars import Progress, fetch_jars
-from lakehouse.java import find_java
+from lakehouse.java import TRUST_JARS, find_java
 
 TEMPLATE = Path(__file__).with_name("standalone.conf")
 LOG_CONF = Path(__file__).with_name("broker-log4j2.properties")
@@ -130,7 +130,7 @@ def _command(jars: Path, home: Path) -> list[str]:
     return [
         str(find_java()),
         *("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC"),
-        "-XX:TieredStopAtLevel=1",
+        *("-XX:TieredStopAtLevel=1", *TRUST_JARS),
         *opens,
         "-Dio.netty.tryReflectionSetAccessible=true",
         f"-Dlog4j2.configurationFile={LOG_CONF}",

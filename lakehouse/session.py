@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
 from lakehouse.jars import Progress, fetch_jars
-from lakehouse.java import prepare_spark
+from lakehouse.java import TRUST_JARS, prepare_spark
 
 DRIVER_MEMORY = "2g"
 CHECKPOINT_FILES = (
@@ -39,7 +39,7 @@ def build_session(
     scratch.mkdir(parents=True, exist_ok=True)
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
-        "-XX:+UseSerialGC -XX:-UsePerfData"
+        f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)}"
     )
     return (
         SparkSession.builder.master("local[*]")

@@ -132,7 +132,7 @@ def test_a_test_that_fails_is_named_with_what_it_found(
 
 
 def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:
-    with pytest.raises(GoldError, match="No model is selected by 'no_such_model'"):
+    with pytest.raises(GoldError, match="'no_such_model' selects no model"):
         build_gold(endpoint, select="no_such_model")
 
 
