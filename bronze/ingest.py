@@ -4,9 +4,6 @@ Guarantee: each message once (offsets and the table's transaction ids are both i
 Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running, claim_tables
@@ -24,10 +21,10 @@ def ingest(
     Raises:
         CheckpointError: a checkpoint and a table do not belong together, or are in use.
     """
-    spark.dataSource.register(PulsarDataSource)
-    start = partial(ingest_topic, spark, settings, available_now=available_now)
-    with ThreadPoolExecutor() as pool:  # each start waits for Python workers
-        return list(pool.map(start, topics.topics.values()))
+    return [
+        ingest_topic(spark, settings, topic, available_now=available_now)
+        for topic in topics.topics.values()
+    ]
 
 
 def ingest_topic(
@@ -37,6 +34,9 @@ def ingest_topic(
     name = f"bronze.{topic.name}"
     table = bronze_table(topic.name)
     checkpoint = claim_tables(spark, settings, name, [table])
+    # Anew for each query: planning writes to what was registered, and a query that is serialized
+    # at that moment fails with java.io.OptionalDataException.
+    spark.dataSource.register(PulsarDataSource)
     messages = (
         spark.readStream.format("pulsar")
         .option("serviceUrl", settings.pulsar_url)
