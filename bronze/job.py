@@ -27,6 +27,9 @@ from bronze.topics import TopicFile, load_topics
 POLL_SECONDS = 0.2
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
+# Python loggers of Spark that report, with a trace, what is then raised or was a mere Ctrl-C.
+LOUD = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
 ]
@@ -86,7 +89,8 @@ def _submitted_session(name: str) -> SparkSession:
 
 def configure_logs() -> None:
     """Log to stderr, as stdout is for results: coloured for people, logfmt for machines."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it reports each Ctrl-C as an error
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[

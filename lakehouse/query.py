@@ -5,6 +5,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 
+from bronze.job import explain
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.catalog import register
@@ -28,7 +29,7 @@ def query(
             result = spark.sql(sql)
             return result.columns, [tuple(map(_plain, row)) for row in result.collect()]
         except PySparkException as error:
-            raise SqlError(str(error).splitlines()[0]) from error
+            raise SqlError(explain(error)) from error
 
 
 def _plain(value: Any) -> Any:

@@ -122,6 +122,20 @@ def test_the_demo_tells_what_came_out_and_leaves_nothing_running(demo: Outcome, 
     assert home.processes() == []
 
 
+def test_sql_answers_by_itself_when_nothing_runs(demo: Outcome, home: Home) -> None:
+    count = "select count(*) as orders from silver.enriched_orders"
+    assert home.run("sql", "--format", "csv", count).stdout == "orders\n41\n"
+    for statement, says in {
+        "selec 1": "Error: [PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'",
+        "select * from gold.nope": "Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view",
+    }.items():
+        refused = home.run("sql", statement, ends=2)
+        assert refused.stdout == ""
+        started, said = refused.stderr.splitlines()
+        assert started.startswith("Starting Spark")
+        assert said.startswith(says)
+
+
 @pytest.fixture(scope="module")
 def running(demo: Outcome, home: Home) -> Iterator[subprocess.Popen[str]]:
     """`lakehouse up` on the demo's folder, answering SQL."""
