@@ -148,7 +148,15 @@ class PulsarAdmin:
             self._ask("PUT", path, json=content)
 
     def _partition_count(self, topic: str) -> int:
-        return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
+        try:
+            return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
+        except TopicNotFoundError as error:
+            message = (
+                f"The broker at {self._url} has no topic {topic}. `lakehouse create-topics` "
+                "creates those of the topic file; else correct its name there, or "
+                "LAKEHOUSE_PULSAR_NAMESPACE."
+            )
+            raise TopicNotFoundError(message) from error
 
     def _ask(self, method: str, path: str, **content: Any) -> httpx.Response:
         try:

@@ -97,6 +97,8 @@ class Refinery:
         books = Books(batch_id)
         for row in batch.groupBy("source").count().collect():
             books.topic(row["source"]).messages_in = row["count"]
+        if not books.topics:  # Spark runs one empty batch for tables without rows
+            return
         decoded = {
             name: decode(batch.where(F.col("source") == name), topic).persist()
             for name, topic in self._topics.topics.items()

@@ -139,7 +139,9 @@ def test_messages_the_broker_has_dropped_stop_the_query(
 
 def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None:
     gone = topic.settings.model_copy(update={"pulsar_namespace": "public/nowhere"})
-    with pytest.raises(LakehouseError, match=r"public/nowhere/orders.*does not exist"):
+    with pytest.raises(
+        LakehouseError, match=r"no topic persistent://public/nowhere/orders. `lakehouse create"
+    ):
         await_streams(ingest(spark, gone, topic.topics, available_now=True))
 
 

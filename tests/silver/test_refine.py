@@ -98,6 +98,14 @@ def test_an_order_that_comes_first_is_missing_at_once_and_completed_by_the_next_
     assert row["item_position"] == Position(1, 1, 0, 0), "what was found before stays"
 
 
+def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: SilverLake) -> None:
+    lake.refine()
+    assert_equal(lake, Lake())
+    lake.put([message("users", 1, 0, user(0))])
+    lake.refine()
+    assert set(lake.current("users")) == {0}
+
+
 @pytest.mark.parametrize("step", ["_count", "_quarantine", "_append"])
 def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch, step: str
