@@ -1,17 +1,21 @@
 """Pulsar's admin API, as far as the lakehouse needs it: topics, positions, subscriptions."""
 
 import contextlib
+import re
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
+from bronze.backlog import Ledger, PartitionLog
 from bronze.errors import BrokerError
-from bronze.offsets import START, Position
+from bronze.offsets import START, WHOLE, Position
 
 DEADLINE_SECONDS = 20.0
+EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
+ENTRY_HEADERS = ("num-batch-message", "chunk-id", "num-chunks-from-msg")
 
 
 class _NotYetError(Exception):
@@ -24,6 +28,19 @@ class TopicNotFoundError(BrokerError):
 
 class AlreadyThereError(BrokerError):
     """What was to be created exists."""
+
+
+class Entry(NamedTuple):
+    """What an entry holds: `messages` of a batch, or chunk `chunk` (from 0) of `chunks`."""
+
+    messages: int
+    chunk: int | None
+    chunks: int | None
+
+    @property
+    def ends_inside_a_message(self) -> bool:
+        """Whether later chunks of its message are in later entries."""
+        return self.chunk is not None and self.chunks is not None and self.chunk + 1 < self.chunks
 
 
 class PulsarAdmin:
@@ -46,6 +63,10 @@ class PulsarAdmin:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection."""
         self._client.close()
 
     def is_healthy(self) -> bool:
@@ -108,15 +129,38 @@ class PulsarAdmin:
         answer: dict[str, Any] = self._ask("GET", f"{_path(partition)}/internalStats").json()
         return answer
 
-    def entries_behind(self, partition: str, position: Position) -> int:
-        """How many entries of a topic partition are behind a position, by ledger statistics."""
+    def log(self, partition: str) -> PartitionLog:
+        """The ledgers of a topic partition."""
         stats = self.internal_stats(partition)
-        ledgers = [(ledger["ledgerId"], ledger["entries"]) for ledger in stats["ledgers"]]
-        if ledgers:  # the broker gives the open ledger's count apart
-            ledgers[-1] = (ledgers[-1][0], stats["currentLedgerEntries"])
-        later = sum(entries for ledger, entries in ledgers if ledger > position.ledger)
-        same = sum(entries for ledger, entries in ledgers if ledger == position.ledger)
-        return int(later + max(same - position.entry - 1, 0))
+        ledgers = [Ledger(x["ledgerId"], x["entries"], x["size"]) for x in stats["ledgers"]]
+        if ledgers:  # of the open ledger, the broker tells entries and size apart
+            size = stats["currentLedgerSize"]
+            ledgers[-1] = Ledger(ledgers[-1].id, stats["currentLedgerEntries"], size)
+        return PartitionLog(ledgers)
+
+    def entry(self, partition: str, position: Position) -> Entry | None:
+        """What an entry holds, None if it is gone."""
+        path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
+        with self._client.stream("GET", path) as response:  # the payload may be megabytes
+            if response.is_error:
+                return None
+            told = {name: response.headers.get(f"X-Pulsar-{name}") for name in ENTRY_HEADERS}
+        batch, chunk, chunks = (int(value) if value else None for value in told.values())
+        return Entry(batch or 1, chunk, chunks)
+
+    def position_at(self, partition: str, epoch_ms: int) -> Position:
+        """The last position that was published before an instant; its entry may be -1."""
+        answer = self._ask("GET", f"{_path(partition)}/messageid/{epoch_ms}").json()
+        return Position(answer["ledgerId"], answer["entryId"] - 1)
+
+    def matching_topics(self, pattern: str) -> list[str]:
+        """Topics whose full names match `persistent://tenant/namespace/<regular expression>`."""
+        namespace = "/".join(pattern.removeprefix("persistent://").split("/")[:2])
+        partitioned = self._ask("GET", f"persistent/{namespace}/partitioned").json()
+        plain = self._ask("GET", f"persistent/{namespace}").json()
+        parts = tuple(f"{name}-partition-" for name in partitioned)
+        names = {*partitioned, *(name for name in plain if not name.startswith(parts))}
+        return sorted(name for name in names if re.fullmatch(pattern, name))
 
     def subscription(self, partition: str, name: str) -> Position | None:
         """Up to where a durable subscription lets the broker drop messages, None if absent."""
@@ -126,15 +170,16 @@ class PulsarAdmin:
         ledger, entry = cursor["markDeletePosition"].split(":")
         return Position(int(ledger), int(entry))
 
-    def create_subscription(self, partition: str, name: str) -> None:
-        """Create a durable subscription at the start of a topic partition."""
-        earliest = {"ledgerId": START.ledger, "entryId": START.entry, "partitionIndex": -1}
-        self._ask("PUT", f"{_path(partition)}/subscription/{quote(name, safe='')}", json=earliest)
+    def create_subscription(self, partition: str, name: str, position: Position) -> None:
+        """Create a durable subscription that keeps what is behind a position."""
+        self._ask("PUT", f"{_path(partition)}/subscription/{quote(name, safe='')}", json=EARLIEST)
+        if position > START:
+            self.move_subscription(partition, name, position)
 
     def move_subscription(self, partition: str, name: str, position: Position) -> None:
         """Let the broker drop what the subscription kept, up to and with an entry."""
-        behind = {**position._asdict(), "excluded": True, "batchIndex": -1, "partitionIndex": -1}
-        body = {"ledgerId": behind.pop("ledger"), "entryId": behind.pop("entry"), **behind}
+        read = position.entry if position.batch == WHOLE else position.entry - 1
+        body = {**EARLIEST, "ledgerId": position.ledger, "entryId": read, "excluded": True}
         path = f"{_path(partition)}/subscription/{quote(name, safe='')}/resetcursor"
         self._ask("POST", path, json=body)
 

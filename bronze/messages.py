@@ -6,13 +6,13 @@ from typing import Any
 import pulsar
 import pyarrow as pa
 
+from bronze.backlog import PartitionRange
 from bronze.errors import BrokerError
 from bronze.offsets import START, Position
 from bronze.options import PulsarOptions
 
 ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 8 << 20
-RECEIVER_QUEUE = 10_000
 
 UTC_MILLIS = pa.timestamp("ms", tz="UTC")
 UTC_MICROS = pa.timestamp("us", tz="UTC")
@@ -67,52 +67,56 @@ def split_partition(topic: str) -> tuple[str, int]:
     return (name, int(number)) if mark and number.isdigit() else (topic, -1)
 
 
-def read_range(
-    options: PulsarOptions, topic: str, after: Position, until: Position
-) -> Iterator[pa.RecordBatch]:
-    """All messages of a topic partition from behind entry `after` up to and with entry `until`.
+def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.RecordBatch]:
+    """All messages of a topic partition behind `work.after`, up to and with `work.until`.
 
     Raises:
-        BrokerError: the broker refused or fell silent before `until`. A short range is never
+        BrokerError: the broker refused or fell silent before the end. A short range is never
             returned: the task fails and Spark tries the batch again.
     """
     client = pulsar.Client(
         options.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     )
-    last = after
+    last = work.after
     try:
-        start = pulsar.MessageId.earliest if after == START else pulsar.MessageId(-1, *after, -1)
-        reader = client.create_reader(topic, start, receiver_queue_size=RECEIVER_QUEUE)
-        rows = _Rows(topic)
+        reader = client.create_reader(
+            work.topic, _start(work.after), receiver_queue_size=work.receiver_queue
+        )
+        rows = _Rows(work.topic)
         while True:
             message = reader.read_next(timeout_millis=options.read_timeout_ms)
             message_id = message.message_id()
-            last = Position(message_id.ledger_id(), message_id.entry_id())
-            if last > until:
+            # The index is -1 or 0 for a message that is not batched, as the client pleases.
+            index = max(message_id.batch_index(), 0)
+            last = Position(message_id.ledger_id(), message_id.entry_id(), index)
+            if last > work.until:
                 break
-            if last > after:  # the client starts at the beginning of the entry `after`
+            if last > work.after:  # the client starts at the beginning of the entry
                 rows.add(message, message_id)
                 if rows.full():
                     yield rows.take()
-            if last == until and _ends_entry(message_id):
+            if last[:2] == work.until[:2] and (
+                index == work.until.batch or index + 1 >= batch_size(message_id.serialize())
+            ):
                 break
         if rows.count:
             yield rows.take()
     except pulsar.PulsarException as error:
         message_text = (
-            f"{topic}: reading entries {after} to {until} stopped at {last}: {error!r}. "
-            "The batch is not short: it fails and is tried again. See that the broker at "
-            f"{options.service_url} is up; a slow one needs a larger readTimeoutMs."
+            f"{work.topic}: reading what is behind {work.after} up to {work.until} stopped at "
+            f"{last}: {error!r}. The batch is not short: it fails and is tried again. See that "
+            f"the broker at {options.service_url} is up; a slow one needs a larger readTimeoutMs."
         )
         raise BrokerError(message_text) from error
     finally:
         client.close()
 
 
-def _ends_entry(message_id: Any) -> bool:
-    # The index is -1 or 0 for a message that is not batched, as the client pleases.
-    index = max(message_id.batch_index(), 0)
-    return bool(index + 1 >= batch_size(message_id.serialize()))
+def _start(after: Position) -> Any:
+    """Where a reader starts: at an entry, whose messages come again."""
+    if after == START:
+        return pulsar.MessageId.earliest
+    return pulsar.MessageId(-1, after.ledger, after.entry, -1)
 
 
 class _Rows:

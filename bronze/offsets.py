@@ -4,22 +4,31 @@ An offset is what Spark keeps in the checkpoint, as readable JSON:
 
     {"persistent://public/default/orders-partition-0": {"ledger": 12, "entry": 340}, ...}
 
-A position is the last entry that is read, and means all messages batched in that entry: the
-broker confirms entries, never parts of them. A partition that is absent is read from its start.
+A position is the last message that is read. Without a batch index it means all messages of its
+entry, which is how batches end: the broker counts and confirms entries, never parts of them. With
+one (`"batch": 7`) the messages up to and with that index. A partition that is absent is read from
+its start.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
+WHOLE = 2**31 - 1  # beyond every batch index
+
 
 class Position(NamedTuple):
-    """An entry of a managed ledger. Ledger ids only grow, so tuple order is log order."""
+    """A message of a managed ledger. Ledger ids only grow, so tuple order is log order.
+
+    batch: index in the entry, 0 for a message that is not batched; `WHOLE` stands for all.
+    """
 
     ledger: int
     entry: int
+    batch: int = WHOLE
 
     def __str__(self) -> str:
-        return f"{self.ledger}:{self.entry}"
+        whole = f"{self.ledger}:{self.entry}"
+        return whole if self.batch == WHOLE else f"{whole}:{self.batch}"
 
 
 START = Position(-1, -1)
@@ -30,9 +39,16 @@ OffsetJson: TypeAlias = dict[str, dict[str, int]]
 
 def to_json(offset: Mapping[str, Position]) -> OffsetJson:
     """The offset as Spark stores it; sorted, as Spark compares the text."""
-    return {name: {"ledger": p.ledger, "entry": p.entry} for name, p in sorted(offset.items())}
+    return {name: _stored(position) for name, position in sorted(offset.items())}
 
 
 def from_json(stored: OffsetJson) -> Offset:
     """The reverse of `to_json`."""
-    return {name: Position(p["ledger"], p["entry"]) for name, p in stored.items()}
+    return {name: Position(**fields) for name, fields in stored.items()}
+
+
+def _stored(position: Position) -> dict[str, int]:
+    fields = position._asdict()
+    if position.batch == WHOLE:
+        del fields["batch"]
+    return fields

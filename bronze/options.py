@@ -1,18 +1,26 @@
 """Options of `format("pulsar")`, parsed once; plain dataclass, as it travels to the workers."""
 
+import datetime as dt
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 from bronze.errors import SettingsError
+from bronze.offsets import Offset, from_json
 
-KNOWN = {
-    "serviceurl": "serviceUrl",
-    "adminurl": "adminUrl",
-    "topic": "topic",
-    "subscription": "subscription",
-    "readtimeoutms": "readTimeoutMs",
-}
+# Where to begin or end: an end of the topic, a position for each partition, or an instant (epoch
+# milliseconds; messages published at it or later are behind it).
+Bound: TypeAlias = Literal["earliest", "latest"] | Offset | int
+
+KNOWN = (
+    *("serviceUrl", "adminUrl", "topic", "topics", "topicsPattern", "subscription"),
+    *("startingPosition", "startingTimestamp", "endingPosition", "endingTimestamp"),
+    *("maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask", "readTimeoutMs"),
+)
+BY_LOWER_CASE = {name.lower(): name for name in KNOWN}  # Spark hands options over in lower case
+BYTES_PER_TASK = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -21,44 +29,143 @@ class PulsarOptions:
 
     serviceUrl: broker, e.g. `pulsar://127.0.0.1:6650`. Required.
     adminUrl: admin API, e.g. `http://127.0.0.1:8080`. Required: offsets are planned with it.
-    topic: full name, `persistent://tenant/namespace/topic`. Required.
-    subscription: durable subscription that keeps unread messages on the broker. Required.
+    topic, topics, topicsPattern: one of them is required. A full name,
+        `persistent://tenant/namespace/topic`; several, with commas between; or a regular
+        expression behind `persistent://tenant/namespace/`, matched anew for every batch.
+    subscription: durable subscription that keeps unread messages on the broker. Required to
+        stream; not used in a batch read.
+    startingPosition: `earliest` (default), `latest`, or JSON as in a checkpoint: the positions
+        behind which to begin; partitions that it does not name are read from their start. A
+        stream asks for it once, for a new checkpoint.
+    startingTimestamp: in place of it, ISO 8601 or epoch milliseconds: from the first message that
+        was published at that instant or later.
+    endingPosition, endingTimestamp: the same for the end of a batch read, default `latest`. The
+        position named is read, the instant named is not.
+    maxMessagesPerTrigger: about how many messages a batch of a stream may hold. The broker counts
+        entries: messages are reckoned by the batch size of each partition's newest entry. Exact
+        where producers do not batch; with batches of another size it is off by that factor.
+    maxBytesPerTrigger: how many stored (compressed) bytes. Ledgers are exact, a part of one counts
+        by its mean entry size. Of both limits the tighter one holds. A partition with a backlog
+        gets at least one entry.
+    maxBytesPerTask: a partition with more than that is read by several tasks. Default 64 MiB.
     readTimeoutMs: how long one message may take to come before the task fails. Default 60000.
     """
 
     service_url: str
     admin_url: str
-    topic: str
-    subscription: str
-    read_timeout_ms: int = 60_000
+    topics: tuple[str, ...]
+    topics_pattern: str | None
+    subscription: str | None
+    starting: Bound
+    ending: Bound
+    max_messages_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    max_bytes_per_task: int
+    read_timeout_ms: int
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "PulsarOptions":
         """Check the options of a reader.
 
         Raises:
-            SettingsError: an option is unknown, missing or no number.
+            SettingsError: an option is unknown, missing, in conflict or unfit.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        for name in given:
-            if name not in KNOWN:
-                near = difflib.get_close_matches(name, KNOWN, n=1)
-                known = ", ".join(KNOWN.values())
-                hint = f"did you mean '{KNOWN[near[0]]}'?" if near else f"known are {known}"
-                message = f"Unknown option '{name}' of format(\"pulsar\"); {hint}"
-                raise SettingsError(message)
-        for name in ("serviceurl", "adminurl", "topic", "subscription"):
-            if not given.get(name):
-                message = f"Option '{KNOWN[name]}' of format(\"pulsar\") is missing; set it."
-                raise SettingsError(message)
-        timeout = given.get("readtimeoutms", "60000")
-        if not timeout.isdigit() or int(timeout) == 0:
-            message = f"Option readTimeoutMs: '{timeout}' is no positive number of milliseconds."
+        given = {_known(name): value for name, value in options.items()}
+        named = [name for name in ("topic", "topics", "topicsPattern") if given.get(name)]
+        if len(named) != 1:
+            message = (
+                'format("pulsar") needs one of the options topic, topics and topicsPattern; '
+                f"it has {' and '.join(named) or 'none'}."
+            )
             raise SettingsError(message)
         return cls(
-            service_url=given["serviceurl"],
-            admin_url=given["adminurl"],
-            topic=given["topic"],
-            subscription=given["subscription"],
-            read_timeout_ms=int(timeout),
+            service_url=_required(given, "serviceUrl"),
+            admin_url=_required(given, "adminUrl"),
+            topics=_topics(given),
+            topics_pattern=given.get("topicsPattern"),
+            subscription=given.get("subscription"),
+            starting=_bound(given, "starting", "earliest"),
+            ending=_bound(given, "ending", "latest"),
+            max_messages_per_trigger=_number(given, "maxMessagesPerTrigger", None),
+            max_bytes_per_trigger=_number(given, "maxBytesPerTrigger", None),
+            max_bytes_per_task=_number(given, "maxBytesPerTask", BYTES_PER_TASK) or BYTES_PER_TASK,
+            read_timeout_ms=_number(given, "readTimeoutMs", 60_000) or 60_000,
         )
+
+
+def _known(name: str) -> str:
+    if name.lower() in BY_LOWER_CASE:
+        return BY_LOWER_CASE[name.lower()]
+    near = difflib.get_close_matches(name.lower(), BY_LOWER_CASE, n=1)
+    known = ", ".join(KNOWN)
+    hint = f"did you mean '{BY_LOWER_CASE[near[0]]}'?" if near else f"known are {known}"
+    message = f"Unknown option '{name}' of format(\"pulsar\"); {hint}"
+    raise SettingsError(message)
+
+
+def _required(given: Mapping[str, str], name: str) -> str:
+    if not given.get(name):
+        message = f"Option '{name}' of format(\"pulsar\") is missing; set it."
+        raise SettingsError(message)
+    return given[name]
+
+
+def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
+    names = tuple(t.strip() for t in given.get("topics", given.get("topic", "")).split(","))
+    for name in (*filter(None, names), *filter(None, [given.get("topicsPattern")])):
+        parts = name.removeprefix("persistent://").split("/", 2)
+        if not name.startswith("persistent://") or len(parts) < 3 or not all(parts):
+            message = (
+                f"'{name}' is no full topic name; write persistent://tenant/namespace/topic "
+                "(only persistent topics can be read again after a restart)."
+            )
+            raise SettingsError(message)
+    return tuple(filter(None, names))
+
+
+def _number(given: Mapping[str, str], name: str, default: int | None) -> int | None:
+    value = given.get(name)
+    if value is None:
+        return default
+    if not value.isdigit() or int(value) == 0:
+        message = f"Option {name}: '{value}' is no positive whole number."
+        raise SettingsError(message)
+    return int(value)
+
+
+def _bound(given: Mapping[str, str], which: str, default: Literal["earliest", "latest"]) -> Bound:
+    position, instant = given.get(f"{which}Position"), given.get(f"{which}Timestamp")
+    if position and instant:
+        message = f"Options {which}Position and {which}Timestamp say the same; set one of them."
+        raise SettingsError(message)
+    if instant:
+        return _instant(f"{which}Timestamp", instant)
+    if position in ("earliest", "latest"):
+        return position  # type: ignore[return-value]  # a Literal by the test above
+    return _positions(f"{which}Position", position) if position else default
+
+
+def _instant(name: str, value: str) -> int:
+    if value.isdigit():
+        return int(value)
+    try:
+        instant = dt.datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except ValueError as error:
+        message = f"Option {name}: '{value}' is neither ISO 8601 nor epoch milliseconds."
+        raise SettingsError(message) from error
+    if instant.tzinfo is None:
+        message = f"Option {name}: '{value}' names no time zone; add one, such as 'Z' for UTC."
+        raise SettingsError(message)
+    return round(instant.timestamp() * 1000)
+
+
+def _positions(name: str, value: str) -> Offset:
+    try:
+        stored: Any = json.loads(value)
+        return from_json(stored)
+    except (ValueError, TypeError, AttributeError) as error:
+        message = (
+            f"Option {name}: '{value}' is neither earliest, latest nor positions as in "
+            '{"persistent://public/default/orders-partition-0": {"ledger": 12, "entry": 340}}.'
+        )
+        raise SettingsError(message) from error

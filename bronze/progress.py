@@ -46,7 +46,8 @@ def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
     behind = landed = 0
     for name in admin.partitions(f"persistent://{settings.pulsar_namespace}/{topic}"):
         position = offset.get(name, START)
-        entries = admin.entries_behind(name, position)
+        log = admin.log(name)
+        entries = log.entries_behind(position)
         behind += entries
-        landed += admin.entries_behind(name, START) - entries
+        landed += log.entries_behind(START) - entries
     return Lag(behind, landed)

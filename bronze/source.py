@@ -1,36 +1,43 @@
-"""The Pulsar data source: `spark.readStream.format("pulsar")`.
+"""The Pulsar data source: `format("pulsar")`, for streams and for batch reads.
 
-Guarantee: every message of the topic once, in batches that a restart repeats exactly, as the
-offsets of Spark's checkpoint are the truth. Parallelism: one task per topic partition. Emitted:
-the envelope of `bronze/tables.py`, payload as bytes.
-
-The durable subscription is not read from. It only tells the broker what must be kept: it stands
-at the last committed position, and its absence tells that the topic is not the one we knew.
+Guarantee: every message of the topics once, in batches that a restart repeats exactly, as the
+offsets of Spark's checkpoint are the truth. Parallelism: one task per topic partition, more for a
+huge one. Emitted: the envelope of `bronze/envelope.py`, payload as bytes.
 
     from bronze.source import PulsarDataSource
     spark.dataSource.register(PulsarDataSource)
-    spark.readStream.format("pulsar").options(serviceUrl=..., adminUrl=..., topic=..., ...)
+    spark.readStream.format("pulsar").options(serviceUrl=..., adminUrl=..., topic=..., ...).load()
+    spark.read.format("pulsar").options(..., startingTimestamp="2026-01-01T00:00:00Z").load()
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
+from bronze.backlog import PartitionRange
 from bronze.envelope import ENVELOPE_DDL
-from bronze.errors import DataLossError
-from bronze.offsets import START, Offset, OffsetJson, Position, from_json, to_json
+from bronze.errors import SettingsError
+from bronze.offsets import START, Offset, OffsetJson, from_json, to_json
 from bronze.options import PulsarOptions
 
 if TYPE_CHECKING:
-    from bronze.admin import PulsarAdmin
+    from bronze.guard import RetentionGuard
+    from bronze.planning import Planner
 
 
 class PulsarDataSource(DataSource):
@@ -49,14 +56,43 @@ class PulsarDataSource(DataSource):
         """The reader of one streaming query."""
         return PulsarStreamReader(PulsarOptions.parse(dict(self.options)))
 
+    def reader(self, schema: StructType) -> "PulsarBatchReader":
+        """The reader of what is between two bounds."""
+        return PulsarBatchReader(PulsarOptions.parse(dict(self.options)))
 
-class PartitionRange(InputPartition):
-    """Work of one task: the entries of `topic` behind `after`, up to and with `until`."""
 
-    def __init__(self, topic: str, after: Position, until: Position) -> None:
-        self.topic = topic
-        self.after = after
-        self.until = until
+def read(options: PulsarOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The messages of one range. Runs in a worker; again, with the same result, on retry."""
+    if not isinstance(partition, PartitionRange):  # Spark's own, in place of no task at all
+        return iter(())
+    # Here, as only these workers need the client: those that plan would pay for the import.
+    from bronze.messages import read_range
+
+    return read_range(options, partition)
+
+
+class PulsarBatchReader(DataSourceReader):
+    """Reads what is between the starting and the ending bound of the options, once."""
+
+    def __init__(self, options: PulsarOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks."""
+        from bronze.planning import Planner
+
+        planner = Planner(self._options)
+        try:
+            last = planner.last_positions()
+            ending = planner.resolve(self._options.ending)
+            end = {name: min(ending.get(name, START), p) for name, p in last.items()}
+            return planner.ranges(planner.resolve(self._options.starting), end)
+        finally:
+            planner.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range."""
+        return read(self._options, partition)
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -65,96 +101,83 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: PulsarOptions) -> None:
+        if not options.subscription:
+            message = (
+                "Option 'subscription' of format(\"pulsar\") is missing: a stream needs a durable "
+                "subscription, by which the broker keeps what is unread. Name one per query."
+            )
+            raise SettingsError(message)
         self._options = options
-        self._guarded: set[str] = set()
         self._target: Offset | None = None
+        self._last: Offset = {}
+        self._tools: tuple[Planner, RetentionGuard] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the workers: no connection."""
+        return {**self.__dict__, "_tools": None}
 
     def initialOffset(self) -> OffsetJson:
-        """Called once for a new checkpoint: every partition from its start."""
-        return to_json({})
+        """Where a new checkpoint begins."""
+        planner, guard = self._open()
+        begun = planner.resolve(self._options.starting)
+        guard.begin(planner.partitions(), begun)
+        return to_json(begun)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """All that is there."""
+        """The limits of the options, shown by the tighter kind: `latestOffset` applies both."""
+        if self._options.max_messages_per_trigger is not None:
+            return ReadMaxRows(self._options.max_messages_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where this run ends, so that it ends while producers go on."""
-        self._target = self._last_positions()
+        self._target = self._open()[0].last_positions()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Where the next batch ends. Called by the driver for each trigger."""
+        from bronze.planning import Limits
+
+        planner, guard = self._open()
         begun = from_json(start)
-        self._guard(begun)
-        end = self._target if self._target is not None else self._last_positions()
-        # A partition without messages has no position: it stays absent, read from its start later.
-        return to_json({**begun, **{name: p for name, p in end.items() if p.entry >= 0}})
+        self._last = self._target if self._target is not None else planner.last_positions()
+        guard.check(planner.known_partitions, begun)
+        end = {n: p for n, p in self._last.items() if p > begun.get(n, START)}
+        if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
+            options = self._options
+            limits = Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger)
+            end = planner.limited(begun, end, limits)
+        return to_json({**begun, **end})
 
     def reportLatestOffset(self) -> OffsetJson:
-        """The end of the topic, for the lag in the query's progress."""
-        return to_json({name: p for name, p in self._last_positions().items() if p.entry >= 0})
+        """The end of the topics, for the lag in the query's progress."""
+        return to_json(self._last)
 
-    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[PartitionRange]:
-        """One range per topic partition that has something new."""
-        begun = from_json(start)
-        ranges = [PartitionRange(n, begun.get(n, START), p) for n, p in from_json(end).items()]
-        return [r for r in ranges if r.until > r.after]
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
+        """The tasks of a batch."""
+        return self._open()[0].ranges(from_json(start), from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range. Runs in a worker; again, with the same result, on retry."""
-        # Here, as only these workers need the client: those that plan would pay for the import.
-        from bronze.messages import read_range
-
-        work = cast(PartitionRange, partition)
-        return read_range(self._options, work.topic, work.after, work.until)
+        """The messages of one range."""
+        return read(self._options, partition)
 
     def commit(self, end: OffsetJson) -> None:
         """Let the broker drop what is on disk now. May be missed on a crash: then it keeps more."""
-        with self._admin() as admin:
-            for name, position in from_json(end).items():
-                admin.move_subscription(name, self._options.subscription, position)
+        self._open()[1].move(from_json(end))
 
     def stop(self) -> None:
-        """Nothing to release: clients live within single calls."""
+        """Give up the connection of the planner."""
+        if self._tools is not None:
+            self._tools[0].close()
+            self._tools = None
 
-    def _admin(self) -> "PulsarAdmin":
+    def _open(self) -> "tuple[Planner, RetentionGuard]":
         # Here, as only planning needs it: every worker that reads would pay for the import.
-        from bronze.admin import PulsarAdmin
+        from bronze.guard import RetentionGuard
+        from bronze.planning import Planner
 
-        return PulsarAdmin(self._options.admin_url)
-
-    def _last_positions(self) -> Offset:
-        with self._admin() as admin:
-            names = admin.partitions(self._options.topic)
-            return {name: admin.last_position(name) for name in names}
-
-    def _guard(self, begun: Offset) -> None:
-        """Before a partition is read for the first time in this run: is all of it still there?"""
-        with self._admin() as admin:
-            for name in admin.partitions(self._options.topic):
-                if name not in self._guarded:
-                    self._guard_partition(admin, name, begun.get(name))
-                    self._guarded.add(name)
-
-    def _guard_partition(self, admin: "PulsarAdmin", name: str, begun: Position | None) -> None:
-        subscription = self._options.subscription
-        kept = admin.subscription(name, subscription)
-        if begun is None:
-            if kept is None:
-                admin.create_subscription(name, subscription)
-            return
-        if kept is None:
-            message = (
-                f"{name}: the checkpoint stands at {begun}, but the subscription '{subscription}' "
-                "that kept the unread messages is gone: the topic was deleted and made anew, or "
-                "the subscription was removed or expired. Messages may be lost. To land the topic "
-                "as it is now, move the bronze table and its checkpoint away, or `lakehouse reset`."
-            )
-            raise DataLossError(message)
-        if kept > begun:
-            message = (
-                f"{name}: messages behind {begun} were not landed, but the broker has dropped them "
-                f"up to {kept} (message TTL, or somebody moved the subscription "
-                f"'{subscription}'). Switch TTL off for the namespace; to go on without them, "
-                "move the bronze table and its checkpoint away, or `lakehouse reset`."
-            )
-            raise DataLossError(message)
+        if self._tools is None:
+            planner = Planner(self._options)
+            self._tools = planner, RetentionGuard(planner.admin, self._options.subscription or "")
+        return self._tools

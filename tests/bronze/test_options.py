@@ -3,7 +3,9 @@
 import pytest
 
 from bronze.errors import SettingsError
+from bronze.offsets import Position
 from bronze.options import PulsarOptions
+from bronze.source import PulsarStreamReader
 
 GOOD = {
     "serviceUrl": "pulsar://127.0.0.1:6650",
@@ -16,25 +18,76 @@ GOOD = {
 def test_options_are_read_whatever_their_case() -> None:
     # Spark hands them over in lower case.
     options = PulsarOptions.parse({name.lower(): value for name, value in GOOD.items()})
-    assert options.topic == GOOD["topic"]
+    assert options.topics == (GOOD["topic"],)
     assert options.read_timeout_ms == 60_000
 
 
 def test_an_unknown_option_is_refused_by_name_with_a_guess() -> None:
-    with pytest.raises(SettingsError, match="'adminurll'.*did you mean 'adminUrl'"):
+    with pytest.raises(SettingsError, match="'adminUrll'.*did you mean 'adminUrl'"):
         PulsarOptions.parse({**GOOD, "adminUrll": "x"})
     with pytest.raises(SettingsError, match="'zzz'.*known are serviceUrl"):
         PulsarOptions.parse({**GOOD, "zzz": "x"})
 
 
-@pytest.mark.parametrize("name", list(GOOD))
+@pytest.mark.parametrize("name", ["serviceUrl", "adminUrl"])
 def test_a_missing_option_is_named(name: str) -> None:
     rest = {key: value for key, value in GOOD.items() if key != name}
     with pytest.raises(SettingsError, match=f"'{name}'.*missing"):
         PulsarOptions.parse(rest)
 
 
+def test_a_stream_without_a_subscription_is_refused() -> None:
+    rest = {key: value for key, value in GOOD.items() if key != "subscription"}
+    with pytest.raises(SettingsError, match="'subscription'.*missing.*keeps what is unread"):
+        PulsarStreamReader(PulsarOptions.parse(rest))
+
+
+def test_topics_are_named_in_one_way() -> None:
+    rest = {key: value for key, value in GOOD.items() if key != "topic"}
+    several = {**rest, "topics": "persistent://a/b/c, persistent://a/b/d"}
+    assert PulsarOptions.parse(several).topics == ("persistent://a/b/c", "persistent://a/b/d")
+    with pytest.raises(SettingsError, match="it has none"):
+        PulsarOptions.parse(rest)
+    with pytest.raises(SettingsError, match="it has topic and topicsPattern"):
+        PulsarOptions.parse({**GOOD, "topicsPattern": "persistent://a/b/c.*"})
+
+
+@pytest.mark.parametrize("name", ["orders", "non-persistent://a/b/c", "persistent://a/b", "a/b/c"])
+def test_a_topic_is_named_in_full(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"'{name}' is no full topic name"):
+        PulsarOptions.parse({**GOOD, "topic": name})
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "1.5"])
-def test_a_time_out_must_be_a_positive_number(value: str) -> None:
-    with pytest.raises(SettingsError, match=f"'{value}' is no positive number"):
-        PulsarOptions.parse({**GOOD, "readTimeoutMs": value})
+@pytest.mark.parametrize("name", ["readTimeoutMs", "maxMessagesPerTrigger", "maxBytesPerTask"])
+def test_a_number_must_be_positive_and_whole(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"{name}: '{value}' is no positive whole number"):
+        PulsarOptions.parse({**GOOD, name: value})
+
+
+def test_bounds_are_ends_positions_or_instants() -> None:
+    def starting(**options: str) -> object:
+        return PulsarOptions.parse({**GOOD, **options}).starting
+
+    assert starting() == "earliest"
+    assert starting(startingPosition="latest") == "latest"
+    stored = '{"persistent://a/b/c": {"ledger": 3, "entry": 4, "batch": 5}}'
+    assert starting(startingPosition=stored) == {"persistent://a/b/c": Position(3, 4, 5)}
+    assert starting(startingTimestamp="1767225600000") == 1767225600000
+    assert starting(startingTimestamp="2026-01-01T00:00:00Z") == 1767225600000
+    assert starting(startingTimestamp="2026-01-01T01:00:00+01:00") == 1767225600000
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"startingTimestamp": "yesterday"}, "neither ISO 8601 nor epoch milliseconds"),
+        ({"startingTimestamp": "2026-01-01T00:00:00"}, "names no time zone"),
+        ({"startingPosition": "middle"}, "neither earliest, latest nor positions"),
+        ({"startingPosition": '{"t": {"ledger": 1, "page": 2}}'}, "neither earliest, latest nor"),
+        ({"startingPosition": "latest", "startingTimestamp": "1"}, "say the same"),
+    ],
+)
+def test_a_bound_that_cannot_be_read_is_refused(options: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        PulsarOptions.parse({**GOOD, **options})
