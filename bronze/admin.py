@@ -10,6 +10,7 @@ import httpx
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from bronze.backlog import Ledger, PartitionLog
+from bronze.connection import Connection
 from bronze.errors import BrokerError
 from bronze.offsets import START, WHOLE, Position
 
@@ -50,9 +51,9 @@ class PulsarAdmin:
     BrokerError, naming the URL and the broker's reason, when the broker is absent or refuses.
     """
 
-    def __init__(self, url: str, timeout_seconds: float = 10.0) -> None:
-        self._url = url.rstrip("/")
-        self._client = httpx.Client(base_url=f"{self._url}/admin/v2/", timeout=timeout_seconds)
+    def __init__(self, connection: Connection, timeout_seconds: float = 10.0) -> None:
+        self._url = connection.admin_url
+        self._client = connection.http(timeout_seconds)
 
     def __enter__(self) -> "PulsarAdmin":
         return self

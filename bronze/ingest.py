@@ -39,8 +39,7 @@ def ingest_topic(
     spark.dataSource.register(PulsarDataSource)
     messages = (
         spark.readStream.format("pulsar")
-        .option("serviceUrl", settings.pulsar_url)
-        .option("adminUrl", settings.pulsar_admin_url)
+        .options(**settings.connection.options())
         .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
         .option("subscription", subscription(checkpoint.id))
         .load()

@@ -74,9 +74,7 @@ def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.Reco
         BrokerError: the broker refused or fell silent before the end. A short range is never
             returned: the task fails and Spark tries the batch again.
     """
-    client = pulsar.Client(
-        options.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+    client = options.connection.client()
     last = work.after
     try:
         reader = client.create_reader(
@@ -104,8 +102,9 @@ def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.Reco
     except pulsar.PulsarException as error:
         message_text = (
             f"{work.topic}: reading what is behind {work.after} up to {work.until} stopped at "
-            f"{last}: {error!r}. The batch is not short: it fails and is tried again. See that "
-            f"the broker at {options.service_url} is up; a slow one needs a larger readTimeoutMs."
+            f"{last}: {error!r}. The batch is not short: it fails and is tried again. See that the "
+            f"broker at {options.connection.service_url} is up; a slow one needs a larger "
+            "readTimeoutMs."
         )
         raise BrokerError(message_text) from error
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 from bronze.offsets import Offset, from_json
 
@@ -15,20 +16,20 @@ from bronze.offsets import Offset, from_json
 Bound: TypeAlias = Literal["earliest", "latest"] | Offset | int
 
 KNOWN = (
-    *("serviceUrl", "adminUrl", "topic", "topics", "topicsPattern", "subscription"),
+    *OPTION_OF.values(),
+    *("topic", "topics", "topicsPattern", "subscription"),
     *("startingPosition", "startingTimestamp", "endingPosition", "endingTimestamp"),
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask", "readTimeoutMs"),
 )
 BY_LOWER_CASE = {name.lower(): name for name in KNOWN}  # Spark hands options over in lower case
+SECRETS = ("token", "authtoken", "authparams", "password")
 BYTES_PER_TASK = 64 << 20
 
 
 @dataclass(frozen=True)
 class PulsarOptions:
-    """What to read, and from where.
+    """What to read; see `Connection` for the options about the broker.
 
-    serviceUrl: broker, e.g. `pulsar://127.0.0.1:6650`. Required.
-    adminUrl: admin API, e.g. `http://127.0.0.1:8080`. Required: offsets are planned with it.
     topic, topics, topicsPattern: one of them is required. A full name,
         `persistent://tenant/namespace/topic`; several, with commas between; or a regular
         expression behind `persistent://tenant/namespace/`, matched anew for every batch.
@@ -51,8 +52,7 @@ class PulsarOptions:
     readTimeoutMs: how long one message may take to come before the task fails. Default 60000.
     """
 
-    service_url: str
-    admin_url: str
+    connection: Connection
     topics: tuple[str, ...]
     topics_pattern: str | None
     subscription: str | None
@@ -79,8 +79,7 @@ class PulsarOptions:
             )
             raise SettingsError(message)
         return cls(
-            service_url=_required(given, "serviceUrl"),
-            admin_url=_required(given, "adminUrl"),
+            connection=Connection.parse(given),
             topics=_topics(given),
             topics_pattern=given.get("topicsPattern"),
             subscription=given.get("subscription"),
@@ -96,18 +95,17 @@ class PulsarOptions:
 def _known(name: str) -> str:
     if name.lower() in BY_LOWER_CASE:
         return BY_LOWER_CASE[name.lower()]
+    if name.lower() in SECRETS:
+        message = (
+            f"Option '{name}' would show a secret in every plan of the query. Put it into an "
+            "environment variable or a file, and name that with tokenEnv or tokenFile."
+        )
+        raise SettingsError(message)
     near = difflib.get_close_matches(name.lower(), BY_LOWER_CASE, n=1)
     known = ", ".join(KNOWN)
     hint = f"did you mean '{BY_LOWER_CASE[near[0]]}'?" if near else f"known are {known}"
     message = f"Unknown option '{name}' of format(\"pulsar\"); {hint}"
     raise SettingsError(message)
-
-
-def _required(given: Mapping[str, str], name: str) -> str:
-    if not given.get(name):
-        message = f"Option '{name}' of format(\"pulsar\") is missing; set it."
-        raise SettingsError(message)
-    return given[name]
 
 
 def _topics(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class Planner:
 
     def __init__(self, options: PulsarOptions) -> None:
         self._options = options
-        self.admin = PulsarAdmin(options.admin_url)
+        self.admin = PulsarAdmin(options.connection)
         self.known_partitions: list[str] = []
         self._newest: dict[str, tuple[Position, Position, Entry | None]] = {}
 

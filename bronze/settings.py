@@ -4,11 +4,12 @@ Order of precedence: command line, environment (`LAKEHOUSE_…`), `lakehouse.tom
 directory, default.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -16,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 
 if sys.version_info >= (3, 11):
@@ -23,6 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
 SHOP_TOPICS = Path(__file__).with_name("shop.toml")
 
 
@@ -47,13 +50,42 @@ class LakeSettings(BaseSettings):
     )
     topics: Path = Field(default=SHOP_TOPICS, description="Topic file (TOML)")
     pulsar_url: str = Field(
-        default="pulsar://127.0.0.1:6650", description="Service URL of the broker"
+        default="pulsar://127.0.0.1:6650",
+        pattern=r"^pulsar(\+ssl)?://[^/]+$",
+        description="Service URL of the broker: pulsar://, or pulsar+ssl:// for TLS",
     )
     pulsar_admin_url: str = Field(
-        default="http://127.0.0.1:8080", description="Admin (HTTP) URL of the broker"
+        default="http://127.0.0.1:8080",
+        pattern=r"^https?://",
+        description="Admin (HTTP) URL of the broker",
     )
     pulsar_namespace: str = Field(
         default="public/default", description="Tenant and namespace of the topics"
+    )
+    pulsar_token: SecretStr | None = Field(
+        default=None, description="JWT for the broker; in the environment alone, else use the file"
+    )
+    pulsar_token_file: Path | None = Field(default=None, description="File with that token")
+    pulsar_oauth2_issuer_url: str | None = Field(
+        default=None, description="Issuer of tokens by OAuth2 client credentials"
+    )
+    pulsar_oauth2_key_file: Path | None = Field(
+        default=None, description="JSON file with client_id and client_secret for the issuer"
+    )
+    pulsar_oauth2_audience: str | None = Field(default=None, description="Audience of the token")
+    pulsar_oauth2_scope: str | None = Field(default=None, description="Scope of the token")
+    pulsar_tls_trust_certs_file: Path | None = Field(
+        default=None, description="PEM file of the authorities to trust, for pulsar+ssl and https"
+    )
+    pulsar_tls_certificate_file: Path | None = Field(
+        default=None, description="PEM file of a client certificate (mutual TLS)"
+    )
+    pulsar_tls_key_file: Path | None = Field(default=None, description="PEM file of its key")
+    pulsar_tls_validate_hostname: bool = Field(
+        default=True, description="Whether the broker's certificate must name its host"
+    )
+    pulsar_tls_allow_insecure_connection: bool = Field(
+        default=False, description="Accept any certificate; for trials alone"
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
     sql_host: str = Field(
@@ -71,6 +103,27 @@ class LakeSettings(BaseSettings):
             message = f"{folder} is a file, not a folder"
             raise ValueError(message)
         return folder
+
+    @field_validator("pulsar_token")
+    @classmethod
+    def _is_in_the_environment(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None and TOKEN_ENV not in os.environ:
+            message = "a secret belongs in the environment, or in a file named by pulsar_token_file"
+            raise ValueError(message)
+        return token
+
+    @property
+    def connection(self) -> Connection:
+        """How the broker is reached.
+
+        Raises:
+            SettingsError: settings about it are in conflict.
+        """
+        given: dict[str, Any] = {n: getattr(self, f"pulsar_{n}", None) for n in OPTION_OF}
+        given["service_url"] = self.pulsar_url
+        given["token_env"] = TOKEN_ENV if self.pulsar_token else None
+        paths = {n: str(v.expanduser().resolve()) for n, v in given.items() if isinstance(v, Path)}
+        return Connection(**{**given, **paths})
 
     @property
     def lake_dir(self) -> Path:

@@ -5,9 +5,11 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -22,6 +24,12 @@ TEMPLATE = Path(__file__).with_name("standalone.conf")
 LOG_CONF = Path(__file__).with_name("broker-log4j2.properties")
 START_SECONDS = 90
 STOP_SECONDS = 20
+PORT_OF = {
+    "pulsar": "brokerServicePort",
+    "pulsar+ssl": "brokerServicePortTls",
+    "http": "webServicePort",
+    "https": "webServicePortTls",
+}
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 # As in Pulsar's own launch script.
@@ -64,7 +72,7 @@ def is_local(settings: LakeSettings) -> bool:
 
 def broker_answers(settings: LakeSettings) -> bool:
     """Whether a healthy broker, of whomever, is where the settings say."""
-    with PulsarAdmin(settings.pulsar_admin_url, timeout_seconds=5) as admin:
+    with PulsarAdmin(settings.connection, timeout_seconds=5) as admin:
         return admin.is_healthy()
 
 
@@ -79,8 +87,17 @@ def left_over_broker(settings: LakeSettings) -> Broker | None:
     return Broker(pid, record) if alive else None
 
 
-def start_broker(settings: LakeSettings, progress: Progress | None = None) -> Broker:
+def start_broker(
+    settings: LakeSettings,
+    progress: Progress | None = None,
+    extra: Mapping[str, str] = MappingProxyType({}),
+) -> Broker:
     """Start the embedded broker and wait until it is healthy.
+
+    Args:
+        settings: its addresses and home.
+        progress: told how far the jars have come.
+        extra: broker configuration beside ours, such as certificates.
 
     Raises:
         SettingsError: its address is not local, or a port is in use.
@@ -98,9 +115,8 @@ def start_broker(settings: LakeSettings, progress: Progress | None = None) -> Br
     ports = _free_ports(settings)
     home = settings.home_dir / "pulsar"
     home.mkdir(parents=True, exist_ok=True)
-    (home / "standalone.conf").write_text(
-        f"{TEMPLATE.read_text()}\nbrokerServicePort={ports[0]}\nwebServicePort={ports[1]}\n"
-    )
+    lines = [f"{name}={value}" for name, value in {**ports, **extra}.items()]
+    (home / "standalone.conf").write_text("\n".join([TEMPLATE.read_text(), *lines, ""]))
     log = settings.home_dir / "logs" / "broker.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     jars = fetch_jars(settings, "pulsar", progress)
@@ -142,17 +158,17 @@ def _command(jars: Path, home: Path) -> list[str]:
     ]
 
 
-def _free_ports(settings: LakeSettings) -> tuple[int, int]:
+def _free_ports(settings: LakeSettings) -> dict[str, str]:
+    found = {"brokerServicePort": "", "webServicePort": ""}  # empty: does not listen
     named = {"PULSAR_URL": settings.pulsar_url, "PULSAR_ADMIN_URL": settings.pulsar_admin_url}
-    found = []
     for name, url in named.items():
-        port = urlsplit(url).port
-        if port is None:
+        parts = urlsplit(url)
+        if parts.port is None:
             message = f"{url} names no port; set LAKEHOUSE_{name} to a URL with one."
             raise SettingsError(message)
-        require_free_port(port, f"LAKEHOUSE_{name}")
-        found.append(port)
-    return found[0], found[1]
+        require_free_port(parts.port, f"LAKEHOUSE_{name}")
+        found[PORT_OF[parts.scheme]] = str(parts.port)
+    return found
 
 
 def require_free_port(port: int, setting: str) -> None:
@@ -194,7 +210,7 @@ def _wait_until_healthy(
 
 def _is_ready(settings: LakeSettings) -> bool:
     """Whether it is healthy and has made its default namespace, which it does a moment later."""
-    with PulsarAdmin(settings.pulsar_admin_url, timeout_seconds=5) as admin:
+    with PulsarAdmin(settings.connection, timeout_seconds=5) as admin:
         return admin.is_healthy() and admin.has_namespace("public/default")
 
 

@@ -19,7 +19,7 @@ REPORT_EVERY = 5_000
 
 def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
     """Create the declared topics, and keep the changelogs' messages for ever."""
-    with PulsarAdmin(settings.pulsar_admin_url) as admin:
+    with PulsarAdmin(settings.connection) as admin:
         admin.ensure_namespace(settings.pulsar_namespace)
         for topic in topics.topics.values():
             name = full_name(settings, topic)
@@ -72,9 +72,7 @@ def publish(
         BrokerError: the broker refused a message.
     """
     files = files_to_publish(topics, directory)
-    client = pulsar.Client(
-        settings.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+    client = settings.connection.client()
     try:
         return {
             topic.name: _publish_file(client, full_name(settings, topic), topic, file, progress)

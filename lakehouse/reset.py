@@ -44,7 +44,7 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
 
 
 def _drop_subscriptions(settings: LakeSettings, topics: TopicFile) -> None:
-    with PulsarAdmin(settings.pulsar_admin_url) as admin:
+    with PulsarAdmin(settings.connection) as admin:
         for topic in topics.topics.values():
             checkpoint = checkpoint_id(settings, f"bronze.{topic.name}")
             if checkpoint is not None:

@@ -50,7 +50,7 @@ def lake_status(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
 def _bronze(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
     lines = []
     answers = broker_answers(settings)
-    with PulsarAdmin(settings.pulsar_admin_url) as admin:
+    with PulsarAdmin(settings.connection) as admin:
         for topic in topics.topics.values():
             rows, newest = _count(settings, bronze_table(topic.name))
             lag = None

@@ -47,19 +47,17 @@ class LiveTopic:
         self.create(partitions)
 
     def create(self, partitions: int) -> None:
-        with PulsarAdmin(self.settings.pulsar_admin_url) as admin:
+        with PulsarAdmin(self.settings.connection) as admin:
             admin.ensure_namespace(self.settings.pulsar_namespace)
             admin.ensure_topic(self.name, partitions)
 
     def delete(self) -> None:
-        with PulsarAdmin(self.settings.pulsar_admin_url) as admin:
+        with PulsarAdmin(self.settings.connection) as admin:
             admin.delete_topic(self.name)
 
     def send(self, messages: Iterable[Outgoing], *, batched: bool = False) -> list[Sent]:
         """Send and wait for the broker's word on each."""
-        client = pulsar.Client(
-            self.settings.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        )
+        client = self.settings.connection.client()
         found: list[Sent] = []
         producer = client.create_producer(
             self.name,

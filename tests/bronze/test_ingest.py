@@ -97,7 +97,7 @@ def test_a_batch_whose_commit_was_lost_is_not_landed_twice(
 
 def test_lag_is_what_is_not_landed(topic: LiveTopic, land: Callable[[], None]) -> None:
     def lag() -> int:
-        with PulsarAdmin(topic.settings.pulsar_admin_url) as admin:
+        with PulsarAdmin(topic.settings.connection) as admin:
             return topic_lag(admin, topic.settings, NAME).messages(20)
 
     topic.send(some(20))
@@ -129,7 +129,7 @@ def test_messages_the_broker_has_dropped_stop_the_query(
     sent = topic.send(some(6, seed=5))
     query = checkpoint_id(topic.settings, f"bronze.{NAME}")
     assert query
-    with PulsarAdmin(topic.settings.pulsar_admin_url) as admin:
+    with PulsarAdmin(topic.settings.connection) as admin:
         for number in (0, 1):
             last = max(Position(m.ledger, m.entry) for m in sent if m.partition == number)
             admin.move_subscription(f"{topic.name}-partition-{number}", subscription(query), last)

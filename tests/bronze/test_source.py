@@ -55,9 +55,7 @@ def payloads(rows: list[Row]) -> list[bytes]:
 
 def produce(topic: LiveTopic, payload: bytes | None, **options: Any) -> Position:
     """Send one message with a producer of its own kind to partition 0."""
-    client = pulsar.Client(
-        topic.settings.pulsar_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    )
+    client = topic.settings.connection.client()
     try:
         producer = client.create_producer(f"{topic.name}-partition-0", **options)
         sent = producer.send(payload)
@@ -231,7 +229,7 @@ def test_a_stream_keeps_unread_messages_by_its_subscription(
     topic.send(numbered(10))
     stream.run()
     sent = topic.send(numbered(20, first=10))
-    with PulsarAdmin(topic.settings.pulsar_admin_url) as admin:
+    with PulsarAdmin(topic.settings.connection) as admin:
         for number in (0, 1):
             kept = admin.subscription(f"{topic.name}-partition-{number}", "guard")
             assert kept is not None

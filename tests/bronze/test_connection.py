@@ -1,0 +1,303 @@
+"""TLS, tokens and OAuth2 against a broker that asks for them, with canary secrets."""
+
+import base64
+import json
+import secrets
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pulsar
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from deltalake import DeltaTable
+from ports import free_port
+from pyspark.sql import SparkSession
+from topic import LiveTopic, Outgoing
+
+from bronze.admin import PulsarAdmin
+from bronze.connection import Connection
+from bronze.errors import BrokerError, LakehouseError, SettingsError
+from bronze.ingest import ingest
+from bronze.job import await_streams
+from bronze.options import PulsarOptions
+from bronze.settings import TOKEN_ENV, LakeSettings, load_settings
+from lakehouse.broker import start_broker
+
+KEY = secrets.token_bytes(32)
+URLS = {"service_url": "pulsar://127.0.0.1:6650", "admin_url": "http://127.0.0.1:8080"}
+
+
+def token(role: str = "admin") -> str:
+    return jwt.encode({"sub": role}, KEY, "HS256")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and the broker's certificate for the name localhost alone."""
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(folder / "stranger.pem")
+    broker = authority.issue_cert("localhost")
+    broker.cert_chain_pems[0].write_to_path(folder / "broker.pem")
+    key = serialization.load_pem_private_key(broker.private_key_pem.bytes(), None)
+    form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    (folder / "broker.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secured(
+    suite_settings: LakeSettings, certificates: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LakeSettings]:
+    """Settings of a broker that speaks TLS alone and asks for a token."""
+    settings = suite_settings.model_copy(
+        update={
+            "home": tmp_path_factory.mktemp("secured"),
+            "pulsar_url": f"pulsar+ssl://localhost:{free_port()}",
+            "pulsar_admin_url": f"https://localhost:{free_port()}",
+            "pulsar_tls_trust_certs_file": certificates / "ca.pem",
+            "pulsar_token_file": certificates / "token",
+        }
+    )
+    (certificates / "token").write_text(token() + "\n")
+    authentication = "org.apache.pulsar.{}.AuthenticationToken"
+    extra = {
+        "advertisedAddress": "localhost",
+        "authenticationEnabled": "true",
+        "authenticationProviders": authentication.format("broker.authentication").replace(
+            "AuthenticationToken", "AuthenticationProviderToken"
+        ),
+        "tokenSecretKey": f"data:;base64,{base64.b64encode(KEY).decode()}",
+        "authorizationEnabled": "true",
+        "superUserRoles": "admin",
+        "brokerClientAuthenticationPlugin": authentication.format("client.impl.auth"),
+        "brokerClientAuthenticationParameters": f"token:{token()}",
+        "brokerClientTlsEnabled": "true",
+        "brokerClientTrustCertsFilePath": str(certificates / "ca.pem"),
+        "tlsCertificateFilePath": str(certificates / "broker.pem"),
+        "tlsKeyFilePath": str(certificates / "broker.key"),
+        "tlsTrustCertsFilePath": str(certificates / "ca.pem"),
+    }
+    broker = start_broker(settings, extra=extra)
+    yield settings
+    broker.stop()
+
+
+@pytest.fixture
+def own(secured: LakeSettings, tmp_path: Path) -> LakeSettings:
+    """The secured broker, with a lake and namespace for this test alone."""
+    namespace = f"public/{secrets.token_hex(8)}"
+    return secured.model_copy(update={"home": tmp_path / "home", "pulsar_namespace": namespace})
+
+
+def land(spark: SparkSession, topic: LiveTopic) -> list[bytes]:
+    await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
+    table = DeltaTable(topic.settings.table_path("bronze", "orders")).to_pyarrow_table()
+    return sorted(table["payload"].to_pylist())
+
+
+@pytest.mark.jvm
+def test_a_topic_lands_over_tls_with_a_token_that_nothing_shows(
+    spark: SparkSession, own: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary = token()
+    monkeypatch.setenv(TOKEN_ENV, canary)
+    # As spark.executorEnv does: this Spark was started before the variable was set.
+    monkeypatch.setitem(spark.sparkContext.environment, TOKEN_ENV, canary)
+    home = {"home": own.home, "pulsar_token_file": None}
+    settings = load_settings(**{**own.model_dump(exclude_none=True), **home})
+    assert settings.pulsar_token is not None
+    assert canary not in repr(settings)
+    topic = LiveTopic(settings, "orders", 2)
+    topic.send([Outgoing(b"one"), Outgoing(b"two")])
+    assert land(spark, topic) == [b"one", b"two"]
+    read = spark.read.format("pulsar").options(**settings.connection.options(), topic=topic.name)
+    frame = read.load()
+    plan = frame._jdf.queryExecution().toString()  # noqa: SLF001 - Python cannot get it else
+    assert frame.count() == 2
+    signature = canary.rpartition(".")[2]
+    assert signature not in plan
+    for file in settings.home_dir.rglob("*"):
+        assert file.is_dir() or signature.encode() not in file.read_bytes(), file
+
+
+@pytest.mark.jvm
+def test_a_token_is_read_anew_for_every_connection(own: LakeSettings) -> None:
+    assert own.pulsar_token_file
+    with PulsarAdmin(own.connection) as admin:
+        assert admin.is_healthy()
+        own.pulsar_token_file.write_text("rotated away")
+        assert not admin.is_healthy()
+        own.pulsar_token_file.write_text(token())
+        assert admin.is_healthy()
+
+
+@pytest.mark.jvm
+def test_a_role_without_rights_is_refused_without_its_token(
+    own: LakeSettings, tmp_path: Path
+) -> None:
+    stranger = token("stranger")
+    (tmp_path / "token").write_text(stranger)
+    update = {"pulsar_token_file": tmp_path / "token"}
+    refused = own.model_copy(update=update).connection
+    with PulsarAdmin(refused) as admin, pytest.raises(BrokerError, match="40[13]") as error:
+        admin.ensure_namespace(own.pulsar_namespace)
+    assert stranger not in str(error.value)
+    client = refused.client()
+    with pytest.raises(pulsar.PulsarException) as refusal:
+        client.create_reader("persistent://public/default/x", pulsar.MessageId.earliest)
+    client.close()
+    assert stranger not in str(refusal.value)
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, True),
+        ({"pulsar_tls_trust_certs_file": "stranger.pem"}, False),
+        (
+            {
+                "pulsar_tls_trust_certs_file": "stranger.pem",
+                "pulsar_tls_allow_insecure_connection": True,
+                "pulsar_tls_validate_hostname": False,
+            },
+            True,
+        ),
+        ({"host": "127.0.0.1"}, False),
+        ({"host": "127.0.0.1", "pulsar_tls_validate_hostname": False}, True),
+    ],
+)
+def test_the_brokers_certificate_is_checked(
+    own: LakeSettings, certificates: Path, change: dict[str, Any], fits: bool
+) -> None:
+    """By client and admin API alike: its authority, and by default the host it names."""
+    if "pulsar_tls_trust_certs_file" in change:
+        file = certificates / change["pulsar_tls_trust_certs_file"]
+        change = {**change, "pulsar_tls_trust_certs_file": file}
+    host = change.pop("host", "localhost")
+    urls = {
+        n: getattr(own, n).replace("localhost", host) for n in ("pulsar_url", "pulsar_admin_url")
+    }
+    connection = own.model_copy(update={**urls, **change}).connection
+    with PulsarAdmin(connection) as admin:
+        assert admin.is_healthy() is fits
+    assert reaches(connection) is fits
+
+
+def reaches(connection: Connection) -> bool:
+    client = connection.client()
+    try:
+        client.get_topic_partitions("persistent://public/default/x")
+    except pulsar.PulsarException:
+        return False
+    finally:
+        client.close()
+    return True
+
+
+class Issuer(BaseHTTPRequestHandler):
+    """An OpenID issuer, as there is none to be had here: gives `admin` a token for its secret."""
+
+    def do_GET(self) -> None:
+        assert self.path == "/.well-known/openid-configuration"
+        port = self.server.server_address[1]
+        self._answer({"token_endpoint": f"http://127.0.0.1:{port}/token"})
+
+    def do_POST(self) -> None:
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        scheme, _, basic = self.headers.get("Authorization", "").partition(" ")
+        shown = asked + (base64.b64decode(basic).decode() if scheme == "Basic" else "")
+        known = "client_credentials" in asked and "canary-secret" in shown
+        self._answer({"access_token": token("admin" if known else "nobody"), "expires_in": 600})
+
+    def _answer(self, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def issuer() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+
+
+@pytest.mark.jvm
+def test_oauth2_client_credentials_open_client_and_admin_api(
+    own: LakeSettings, issuer: str, tmp_path: Path
+) -> None:
+    key = tmp_path / "key.json"
+    key.write_text(json.dumps({"client_id": "lakehouse", "client_secret": "canary-secret"}))
+    update = {
+        "pulsar_token_file": None,
+        "pulsar_oauth2_issuer_url": issuer,
+        "pulsar_oauth2_key_file": key,
+        "pulsar_oauth2_audience": "pulsar",
+    }
+    connection = own.model_copy(update=update).connection
+    assert "canary-secret" not in repr(connection)
+    with PulsarAdmin(connection) as admin:
+        admin.ensure_namespace(own.pulsar_namespace)
+        assert admin.has_namespace(own.pulsar_namespace)
+    assert reaches(connection)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"token_env": "A", "token_file": "b"}, "tokenEnv and tokenFile each say who we are"),
+        ({"oauth2_issuer_url": "https://x"}, "set oauth2KeyFile, too"),
+        ({"tls_key_file": "x"}, "set tlsCertificateFile, too"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        Connection(**URLS, **given)
+
+
+def test_an_absent_secret_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NO_TOKEN", raising=False)
+    with pytest.raises(SettingsError, match="the environment variable NO_TOKEN holds none"):
+        Connection(**URLS, token_env="NO_TOKEN").client()  # noqa: S106 - its name
+    with pytest.raises(SettingsError, match="tokenFile: there is no file"):
+        Connection(**URLS, token_file=str(tmp_path / "none")).client()
+
+
+def test_a_secret_is_no_option_and_not_in_the_settings_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = {"serviceUrl": "x", "adminUrl": "x", "topic": "persistent://a/b/c"}
+    with pytest.raises(SettingsError, match="'token' would show a secret.*tokenEnv") as refused:
+        PulsarOptions.parse({**options, "token": "canary"})
+    assert "canary" not in str(refused.value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(TOKEN_ENV, raising=False)
+    (tmp_path / "lakehouse.toml").write_text('pulsar_token = "canary"\n')
+    with pytest.raises(LakehouseError, match="belongs in the environment") as refused:
+        load_settings()
+    assert "canary" not in str(refused.value)
+
+
+def test_a_connection_survives_the_way_through_the_options() -> None:
+    connection = Connection(**URLS, token_env="A", tls_validate_hostname=False)  # noqa: S106
+    assert connection.options()["tlsValidateHostname"] == "false"
+    assert Connection.parse(connection.options()) == connection
+    with pytest.raises(SettingsError, match="'perhaps' is neither true nor false"):
+        Connection.parse({**connection.options(), "tlsValidateHostname": "perhaps"})
