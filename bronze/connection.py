@@ -81,7 +81,7 @@ class Connection:
         for field, name in OPTION_OF.items():
             if name in given:
                 text = given[name]
-                values[field] = _boolean(name, text) if field in BOOLEANS else text
+                values[field] = boolean(name, text) if field in BOOLEANS else text
         return cls(**values)
 
     def options(self) -> dict[str, str]:
@@ -204,7 +204,8 @@ def _both(one: str, value: str | None, other: str, other_value: str | None) -> N
         raise SettingsError(message)
 
 
-def _boolean(name: str, value: str) -> bool:
+def boolean(name: str, value: str) -> bool:
+    """The value of an option that is true or false."""
     if value.lower() not in ("true", "false"):
         message = f"Option {name}: '{value}' is neither true nor false."
         raise SettingsError(message)

@@ -4,18 +4,24 @@ It tells the broker what must be kept: it stands at the last committed position.
 what was not kept: if it is gone, or ahead of the checkpoint, messages may be lost.
 """
 
-from bronze.admin import PulsarAdmin
+from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.errors import DataLossError
+from bronze.losses import record_loss
 from bronze.offsets import START, Offset, Position
 
 
 class RetentionGuard:
-    """Guards the topic partitions of one query."""
+    """Guards the topic partitions of one query.
 
-    def __init__(self, admin: PulsarAdmin, subscription: str) -> None:
+    losses: path of the audit table, if losses are accepted and recorded there; None to stop.
+    """
+
+    def __init__(self, admin: PulsarAdmin, subscription: str, losses: str | None = None) -> None:
         self._admin = admin
         self._subscription = subscription
+        self._losses = losses
         self._guarded: set[str] = set()
+        self._moved: Offset = {}
 
     def begin(self, partitions: list[str], begun: Offset) -> None:
         """For a new checkpoint: let the broker keep what is behind where the query begins."""
@@ -32,38 +38,54 @@ class RetentionGuard:
         """
         for name in sorted({*partitions, *begun} - self._guarded):
             if name not in partitions:
-                self._refuse(name, f"the checkpoint stands at {begun[name]}, but it was deleted")
-            self._check_partition(name, begun.get(name))
+                self._lost(name, (begun[name], None), "the topic was deleted")
+            else:
+                self._check_partition(name, begun.get(name))
             self._guarded.add(name)
 
     def move(self, committed: Offset) -> None:
-        """Let the broker drop what is on disk now."""
+        """Let the broker drop what is on disk now.
+
+        Raises:
+            DataLossError: the subscription has gone since the query started.
+        """
         for name, position in committed.items():
-            self._admin.move_subscription(name, self._subscription, position)
+            if self._moved.get(name) != position:
+                try:
+                    self._admin.move_subscription(name, self._subscription, position)
+                except TopicNotFoundError:
+                    self._guarded.discard(name)
+                    self._check_partition(name, position)
+                self._moved[name] = position
 
     def _check_partition(self, name: str, begun: Position | None) -> None:
         kept = self._admin.subscription(name, self._subscription)
-        if begun is None:
-            if kept is None:
-                self._admin.create_subscription(name, self._subscription, START)
-        elif kept is None:
-            self._refuse(
+        if kept is None and begun is not None:
+            self._lost(
                 name,
-                f"the checkpoint stands at {begun}, but the subscription '{self._subscription}' "
-                "that kept the unread messages is gone: the topic was deleted and made anew, or "
-                "the subscription was removed or expired",
+                (begun, None),
+                f"the subscription '{self._subscription}' that kept the unread messages is gone: "
+                "the topic was deleted and made anew, or the subscription was removed or expired",
             )
-        elif kept > begun:
-            self._refuse(
+        elif kept is not None and begun is not None and kept > begun:
+            self._lost(
                 name,
-                f"messages behind {begun} were not landed, but the broker has dropped them up to "
-                f"{kept} (message TTL, or somebody moved the subscription '{self._subscription}')",
+                (begun, kept),
+                "the broker has dropped them (message TTL, or somebody moved the subscription "
+                f"'{self._subscription}')",
             )
+        if kept is None:
+            self._admin.create_subscription(name, self._subscription, START)
 
-    def _refuse(self, name: str, what: str) -> None:
+    def _lost(self, name: str, lost: tuple[Position, Position | None], why: str) -> None:
+        if self._losses:
+            record_loss(self._losses, self._subscription, name, lost, why)
+            return
+        behind, up_to = lost
         message = (
-            f"{name}: {what}. Messages may be lost. Switch message TTL off for the namespace; to "
-            "land the topic as it is now, move the bronze table and its checkpoint away, or "
-            "`lakehouse reset`."
+            f"{name}: messages behind {behind}{f' up to {up_to}' if up_to else ''} were not read "
+            f"and may be lost, as {why}. Switch message TTL off for the namespace. To go on "
+            "without them, and have that recorded in a table, set failOnDataLoss=false "
+            "(LAKEHOUSE_ACCEPT_DATA_LOSS=true); to start over, `lakehouse reset`."
         )
         raise DataLossError(message)

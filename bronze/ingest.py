@@ -42,6 +42,7 @@ def ingest_topic(
         .options(**settings.connection.options())
         .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
         .option("subscription", subscription(checkpoint.id))
+        .options(**_limits(settings))
         .load()
     )
     writer = messages.writeStream.format("delta").queryName(name)
@@ -51,6 +52,18 @@ def ingest_topic(
     else:
         writer = writer.trigger(processingTime=settings.trigger)
     return Running(writer.start(table.path(settings)), checkpoint)
+
+
+def _limits(settings: LakeSettings) -> dict[str, str]:
+    found = {}
+    if settings.max_messages_per_trigger:
+        found["maxMessagesPerTrigger"] = str(settings.max_messages_per_trigger)
+    if settings.max_bytes_per_trigger:
+        found["maxBytesPerTrigger"] = str(settings.max_bytes_per_trigger)
+    if settings.accept_data_loss:
+        found["failOnDataLoss"] = "false"
+        found["dataLossTable"] = settings.table_path("bronze", "data_loss")
+    return found
 
 
 def subscription(checkpoint: str) -> str:

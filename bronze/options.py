@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from bronze.connection import OPTION_OF, Connection
+from bronze.connection import OPTION_OF, Connection, boolean
 from bronze.errors import SettingsError
 from bronze.offsets import Offset, from_json
 
@@ -20,6 +20,7 @@ KNOWN = (
     *("topic", "topics", "topicsPattern", "subscription"),
     *("startingPosition", "startingTimestamp", "endingPosition", "endingTimestamp"),
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask", "readTimeoutMs"),
+    *("failOnDataLoss", "dataLossTable"),
 )
 BY_LOWER_CASE = {name.lower(): name for name in KNOWN}  # Spark hands options over in lower case
 SECRETS = ("token", "authtoken", "authparams", "password")
@@ -50,6 +51,9 @@ class PulsarOptions:
         gets at least one entry.
     maxBytesPerTask: a partition with more than that is read by several tasks. Default 64 MiB.
     readTimeoutMs: how long one message may take to come before the task fails. Default 60000.
+    failOnDataLoss: whether a stream stops when unread messages are gone: dropped by message TTL,
+        or with a topic that was deleted or made anew. Default true. With false it goes on, once
+        it has recorded what was lost in the Delta table at the path `dataLossTable`.
     """
 
     connection: Connection
@@ -62,6 +66,7 @@ class PulsarOptions:
     max_bytes_per_trigger: int | None
     max_bytes_per_task: int
     read_timeout_ms: int
+    data_loss_table: str | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "PulsarOptions":
@@ -89,6 +94,7 @@ class PulsarOptions:
             max_bytes_per_trigger=_number(given, "maxBytesPerTrigger", None),
             max_bytes_per_task=_number(given, "maxBytesPerTask", BYTES_PER_TASK) or BYTES_PER_TASK,
             read_timeout_ms=_number(given, "readTimeoutMs", 60_000) or 60_000,
+            data_loss_table=_data_loss_table(given),
         )
 
 
@@ -106,6 +112,17 @@ def _known(name: str) -> str:
     hint = f"did you mean '{BY_LOWER_CASE[near[0]]}'?" if near else f"known are {known}"
     message = f"Unknown option '{name}' of format(\"pulsar\"); {hint}"
     raise SettingsError(message)
+
+
+def _data_loss_table(given: Mapping[str, str]) -> str | None:
+    accepts = not boolean("failOnDataLoss", given.get("failOnDataLoss", "true"))
+    if accepts != bool(given.get("dataLossTable")):
+        message = (
+            "failOnDataLoss=false and dataLossTable go together: a loss that is accepted is "
+            "recorded in the Delta table at that path."
+        )
+        raise SettingsError(message)
+    return given.get("dataLossTable")
 
 
 def _topics(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -85,7 +85,8 @@ class Planner:
 
     def limited(self, begun: Offset, end: Offset, limits: Limits) -> Offset:
         """As far from `begun` towards `end` as the limits allow, shared fairly by backlog."""
-        logs = {n: self.admin.log(n) for n, last in end.items() if last > begun.get(n, START)}
+        begun = {n: p for n, p in begun.items() if n in end and p < end[n]}
+        logs = {name: self.admin.log(name) for name in end}
         entries = {n: _entries(log, begun.get(n, START), end[n]) for n, log in logs.items()}
         allowed = dict(entries)
         if limits.messages is not None:
@@ -107,8 +108,8 @@ class Planner:
         found = []
         for name, until in end.items():
             after = begun.get(name, START)
-            if until > after:
-                found += self._split(name, after, until)
+            if until != after:  # before it, where a topic was made anew: then from its start
+                found += self._split(name, after if until > after else START, until)
         return found
 
     def close(self) -> None:

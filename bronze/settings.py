@@ -88,6 +88,16 @@ class LakeSettings(BaseSettings):
         default=False, description="Accept any certificate; for trials alone"
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
+    max_messages_per_trigger: int | None = Field(
+        default=None, ge=1, description="About how many messages bronze lands of a topic at once"
+    )
+    max_bytes_per_trigger: int | None = Field(
+        default=None, ge=1, description="About how many stored bytes"
+    )
+    accept_data_loss: bool = Field(
+        default=False,
+        description="Go on where the broker has dropped unread messages; see bronze.data_loss",
+    )
     sql_host: str = Field(
         default="127.0.0.1",
         description="Host that the SQL endpoint listens on, and that its clients ask",

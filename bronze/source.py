@@ -140,10 +140,12 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from bronze.planning import Limits
 
         planner, guard = self._open()
-        begun = from_json(start)
+        stood = from_json(start)
         self._last = self._target if self._target is not None else planner.last_positions()
-        guard.check(planner.known_partitions, begun)
-        end = {n: p for n, p in self._last.items() if p > begun.get(n, START)}
+        guard.check(planner.known_partitions, stood)
+        # What was deleted leaves the offset; a topic made anew may end before where we stood.
+        begun = {n: p for n, p in stood.items() if n in planner.known_partitions}
+        end = {n: p for n, p in self._last.items() if p != begun.get(n)}
         if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
             options = self._options
             limits = Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger)
@@ -179,5 +181,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if self._tools is None:
             planner = Planner(self._options)
-            self._tools = planner, RetentionGuard(planner.admin, self._options.subscription or "")
+            name = self._options.subscription or ""
+            guard = RetentionGuard(planner.admin, name, self._options.data_loss_table)
+            self._tools = planner, guard
         return self._tools

@@ -116,9 +116,34 @@ def test_a_topic_that_was_made_anew_stops_the_query(
     topic.delete()
     topic.create(2)
     topic.send(some(5, seed=4))
-    with pytest.raises(LakehouseError, match="deleted and made anew.*lakehouse reset"):
+    with pytest.raises(LakehouseError, match="deleted and made anew.*ACCEPT_DATA_LOSS=true"):
         land()
     assert len(landed(topic.settings)) == 5
+
+
+def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
+    spark: SparkSession, topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    first = topic.send(some(5))
+    land()
+    topic.delete()
+    topic.create(2)
+    second = topic.send(some(9, seed=4))
+    topic.settings = topic.settings.model_copy(update={"accept_data_loss": True})
+    land()
+    land()
+    assert landed(topic.settings) == sorted(first + second, key=lambda row: row[:4])
+    losses = DeltaTable(topic.settings.table_path("bronze", "data_loss")).to_pyarrow_table()
+    ends = {
+        f"{topic.name}-partition-{n}": max(
+            Position(m.ledger, m.entry) for m in first if m.partition == n
+        )
+        for n in {m.partition for m in first}
+    }
+    assert {r["topic_partition"]: r["behind"] for r in losses.to_pylist()} == {
+        name: str(position) for name, position in ends.items()
+    }
+    assert all("made anew" in reason for reason in losses["reason"].to_pylist())
 
 
 def test_messages_the_broker_has_dropped_stop_the_query(

@@ -91,3 +91,12 @@ def test_bounds_are_ends_positions_or_instants() -> None:
 def test_a_bound_that_cannot_be_read_is_refused(options: dict[str, str], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         PulsarOptions.parse({**GOOD, **options})
+
+
+def test_a_loss_is_accepted_only_with_a_table_to_record_it() -> None:
+    assert PulsarOptions.parse(GOOD).data_loss_table is None
+    accepted = {"failOnDataLoss": "false", "dataLossTable": "/lake/losses"}
+    assert PulsarOptions.parse({**GOOD, **accepted}).data_loss_table == "/lake/losses"
+    for name in accepted:
+        with pytest.raises(SettingsError, match="failOnDataLoss=false and dataLossTable go tog"):
+            PulsarOptions.parse({**GOOD, name: accepted[name]})
