@@ -1,0 +1,162 @@
+"""How fast bronze lands messages, beside the raw Reader loop of pulsar-client in the same run.
+
+    python -m benchmarks.bronze [--messages 2000000] [--partitions 4] [--size 200]
+
+Prints messages per second of the raw loop (one process, one partition after the other, nothing
+kept), of landing in Delta, and their ratio; the largest Python worker; the cost of a trigger that
+finds nothing. Machines differ and are noisy: compare the ratios.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pulsar
+import typer
+from pyspark.sql import SparkSession
+
+from bronze.admin import PulsarAdmin
+from bronze.ingest import ingest
+from bronze.job import await_streams, configure_logs
+from bronze.settings import LakeSettings, load_settings
+from bronze.topics import Topic, TopicFile
+from lakehouse.broker import start_broker
+from lakehouse.console import print_rows
+from lakehouse.session import build_session
+
+IDLE_TRIGGERS = 30
+
+
+def declare(name: str, partitions: int) -> TopicFile:
+    """A topic file with one topic, whose payloads nobody decodes."""
+    fields: dict[str, Any] = {"id": "long"}
+    topic = Topic(name=name, kind="events", key=["id"], partitions=partitions, fields=fields)
+    return TopicFile(topics={name: topic})
+
+
+def fill(settings: LakeSettings, name: str, partitions: int, messages: int, size: int) -> None:
+    """Publish batched, LZ4-compressed messages of random text, evenly over the partitions."""
+    topic = f"persistent://{settings.pulsar_namespace}/{name}"
+    with PulsarAdmin(settings.connection) as admin:
+        admin.ensure_topic(topic, partitions)
+    client = settings.connection.client()
+    producer = client.create_producer(
+        topic,
+        batching_enabled=True,
+        batching_max_messages=1000,
+        block_if_queue_full=True,
+        max_pending_messages=20_000,
+        compression_type=pulsar.CompressionType.LZ4,
+    )
+    for number in range(messages):
+        payload = f"{number:012d}".encode() + os.urandom(size // 2 - 6).hex().encode()
+        producer.send_async(payload, None, partition_key=str(number))
+    producer.flush()
+    client.close()
+
+
+def read_raw(settings: LakeSettings, name: str, messages: int) -> float:
+    """Seconds in which a bare Reader loop sees all messages."""
+    topic = f"persistent://{settings.pulsar_namespace}/{name}"
+    client = settings.connection.client()
+    begun = time.perf_counter()
+    seen = 0
+    for partition in client.get_topic_partitions(topic):
+        reader = client.create_reader(
+            partition, pulsar.MessageId.earliest, receiver_queue_size=10_000
+        )
+        with contextlib.suppress(pulsar.Timeout):
+            while seen < messages:
+                reader.read_next(timeout_millis=300)
+                seen += 1
+        reader.close()
+    took = time.perf_counter() - begun
+    client.close()
+    if seen != messages:
+        text = f"the raw loop saw {seen} of {messages} messages"
+        raise RuntimeError(text)
+    return took
+
+
+def land(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> float:
+    """Seconds in which a new query lands all messages, by its own progress reports."""
+    [running] = ingest(spark, settings, topics, available_now=True)
+    query = running.query
+    await_streams([running])
+    batches = [json.loads(p.json)["durationMs"]["triggerExecution"] for p in query.recentProgress]
+    return sum(batches) / 1000
+
+
+def idle(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> float:
+    """Median milliseconds of a trigger that finds nothing new."""
+    fast = settings.model_copy(update={"trigger": "0 seconds"})
+    [running] = ingest(spark, fast, topics)
+    listener_at = running.query.id
+    assert listener_at
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
+    deadline = time.monotonic() + 60
+    durations: list[int] = []
+    while len(durations) < IDLE_TRIGGERS and time.monotonic() < deadline:
+        time.sleep(0.5)
+        progress = [json.loads(p.json) for p in running.query.recentProgress]
+        durations = [p["durationMs"]["triggerExecution"] for p in progress if not p["numInputRows"]]
+    running.stop()
+    return sorted(durations)[len(durations) // 2]
+
+
+@contextlib.contextmanager
+def watched_workers() -> Iterator[list[float]]:
+    """The largest resident memory of a Python worker, in MB, sampled while the block runs."""
+    largest, stop = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(0.2):
+            for status in Path("/proc").glob("[0-9]*/status"):
+                with contextlib.suppress(OSError, IndexError, ValueError):
+                    if b"pyspark.daemon" in status.with_name("cmdline").read_bytes():
+                        size = status.read_text().split("VmRSS:")[1].split()[0]
+                        largest[0] = max(largest[0], int(size) / 1024)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield largest
+    finally:
+        stop.set()
+        thread.join()
+
+
+def main(
+    messages: Annotated[int, typer.Option(help="Messages to land.")] = 2_000_000,
+    partitions: Annotated[int, typer.Option(help="Partitions of the topic.")] = 4,
+    size: Annotated[int, typer.Option(help="Bytes of a message.")] = 200,
+) -> None:
+    """Measure once with so many partitions, and once with one."""
+    configure_logs()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        settings = load_settings(home=Path(folder))
+        stack.callback(start_broker(settings).stop)
+        spark = build_session(settings, "benchmark-bronze")
+        stack.callback(spark.stop)
+        fill(settings, "warm_up", 2, 100_000, size)
+        land(spark, settings, declare("warm_up", 2))
+        rows = []
+        for name, count in (("many", partitions), ("one", 1)):
+            fill(settings, name, count, messages, size)
+            raw = read_raw(settings, name, messages)
+            with watched_workers() as largest:
+                took = land(spark, settings, declare(name, count))
+            rates = f"{messages / raw:,.0f}", f"{messages / took:,.0f}", f"{raw / took:.2f}"
+            rows.append((count, *rates, f"{largest[0]:.0f}"))
+        print_rows(("partitions", "raw Reader msg/s", "landed msg/s", "ratio", "worker MB"), rows)
+        print_rows(("idle trigger ms",), [(idle(spark, settings, declare("many", partitions)),)])
+
+
+if __name__ == "__main__":
+    typer.run(main)
