@@ -110,6 +110,10 @@ class PulsarAdmin:
         for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         self._ask("POST", f"{_path(topic)}/retention", json=for_ever)
 
+    def deduplicate(self, namespace: str) -> None:
+        """Let the broker drop messages of a namespace whose sequence ids it has seen."""
+        self._ask("POST", f"namespaces/{namespace}/deduplication", json=True)
+
     def partitions(self, topic: str) -> list[str]:
         """The topics behind a partitioned topic; a topic without partitions is its own."""
         count = self._partition_count(topic)

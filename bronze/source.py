@@ -38,6 +38,7 @@ from bronze.options import PulsarOptions
 if TYPE_CHECKING:
     from bronze.guard import RetentionGuard
     from bronze.planning import Planner
+    from bronze.sink import PulsarBatchWriter, PulsarStreamWriter
 
 
 class PulsarDataSource(DataSource):
@@ -59,6 +60,21 @@ class PulsarDataSource(DataSource):
     def reader(self, schema: StructType) -> "PulsarBatchReader":
         """The reader of what is between two bounds."""
         return PulsarBatchReader(PulsarOptions.parse(dict(self.options)))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "PulsarStreamWriter":
+        """The writer of one streaming query."""
+        from bronze.sink import PulsarStreamWriter, SinkOptions
+
+        return PulsarStreamWriter(SinkOptions.parse(dict(self.options), schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> "PulsarBatchWriter":
+        """The writer of a batch query; it can only append."""
+        from bronze.sink import PulsarBatchWriter, SinkOptions
+
+        if overwrite:
+            message = "A topic cannot be overwritten; write with mode('append')."
+            raise SettingsError(message)
+        return PulsarBatchWriter(SinkOptions.parse(dict(self.options), schema))
 
 
 def read(options: PulsarOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,212 @@
+"""Writes rows to a Pulsar topic: `df.writeStream.format("pulsar")` and `df.write.format("pulsar")`.
+
+Guarantee of a stream: exactly once where the namespace has message deduplication on, as a replayed
+batch sends the same sequence ids under the same producer names, and the broker drops what it has.
+That takes a query whose tasks get the same rows in the same order in a replay (no shuffle by
+`rand()`, the same shuffle partitions). Where deduplication is off, and for batch writes: at least
+once. Parallelism: one producer per task. Messages are not batched, as a batch that is cut
+elsewhere in a replay would be dropped or kept as a whole.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from bronze.connection import OPTION_OF, Connection
+from bronze.errors import BrokerError, SettingsError
+
+# Columns a row may have, and the Spark types they may be of.
+COLUMNS = {
+    "payload": ("binary", "string"),
+    "key": ("string",),
+    "event_time": ("timestamp",),
+    "properties": ("map<string,string>",),
+    "partition": ("int", "bigint"),
+}
+KNOWN = (*OPTION_OF.values(), "topic", "producerName")
+BATCH_ID = "streaming.sql.batchId"
+ROWS_BITS = 31  # sequence id = batch id and, in the lower bits, the row within the task
+MAX_PENDING = 5_000
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Where to write; see `Connection` for the options about the broker.
+
+    topic: full name, `persistent://tenant/namespace/topic`. Required.
+    producerName: name by which the broker recognises a replayed batch. Required for a stream, and
+        to be the same after a restart; no other query may use it.
+
+    Columns of the rows: `payload` (binary or string; NULL is sent as an empty message, which in a
+    changelog deletes the key), and where wanted `key`, `event_time`, `properties` and `partition`:
+    without the latter, the key chooses the partition.
+    """
+
+    connection: Connection
+    topic: str
+    producer_name: str | None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], schema: StructType) -> "SinkOptions":
+        """Check the options and the columns of a writer.
+
+        Raises:
+            SettingsError: an option or column is unknown, missing or unfit.
+        """
+        names = {name.lower(): name for name in KNOWN}
+        for name in options:
+            if name.lower() not in names and name.lower() != "checkpointlocation":
+                message = (
+                    f"Unknown option '{name}' of a write to format(\"pulsar\"); known are "
+                    f"{', '.join(KNOWN)}."
+                )
+                raise SettingsError(message)
+        given = {names[k.lower()]: v for k, v in options.items() if k.lower() in names}
+        if not given.get("topic", "").startswith("persistent://"):
+            message = "Option 'topic': name it in full, persistent://tenant/namespace/topic."
+            raise SettingsError(message)
+        _check_columns(schema)
+        return cls(Connection.parse(given), given["topic"], given.get("producerName"))
+
+
+class PulsarStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a streaming query."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        if not options.producer_name:
+            message = (
+                "Option 'producerName' of format(\"pulsar\") is missing: by it the broker knows a "
+                "replayed batch. Name one per query, and keep it over restarts."
+            )
+            raise SettingsError(message)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task. Runs in a worker."""
+        context = TaskContext.get()
+        batch = context.getLocalProperty(BATCH_ID) if context else None
+        if context is None or batch is None:
+            message = "The sink cannot tell the batch it writes; is this a streaming query?"
+            raise BrokerError(message)
+        name = f"{self._options.producer_name}-{context.partitionId()}"
+        _send(self._options, iterator, name, int(batch) << ROWS_BITS)
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is left to do: what the broker confirmed is there."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing can be taken back; the batch will be replayed."""
+
+
+class PulsarBatchWriter(DataSourceArrowWriter):
+    """Writes the rows of a batch query, at least once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Send the rows of one task. Runs in a worker."""
+        _send(self._options, iterator, None, None)
+        return WriterCommitMessage()
+
+
+def _check_columns(schema: StructType) -> None:
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if kind not in COLUMNS.get(field.name, ()):
+            wanted = ", ".join(f"{name} {' or '.join(kinds)}" for name, kinds in COLUMNS.items())
+            message = (
+                f"Column '{field.name} {kind}' cannot be written to Pulsar; the columns may be "
+                f"{wanted}."
+            )
+            raise SettingsError(message)
+    if "payload" not in schema.names:
+        message = f"There is no column 'payload' to write, only {', '.join(schema.names)}."
+        raise SettingsError(message)
+
+
+def _send(
+    options: SinkOptions,
+    batches: Iterator[pa.RecordBatch],
+    producer_name: str | None,
+    first_sequence: int | None,
+) -> None:
+    import pulsar
+
+    client = options.connection.client()
+    failures: list[Any] = []
+
+    def confirmed(result: Any, _: Any) -> None:
+        if result != pulsar.Result.Ok:
+            failures.append(result)
+
+    try:
+        producers = _Producers(client, options.topic, producer_name)
+        sequence = first_sequence
+        for batch in batches:
+            for row in batch.to_pylist():
+                producers.of(row.get("partition")).send_async(
+                    _bytes(row["payload"]), confirmed, sequence_id=sequence, **_metadata(row)
+                )
+                sequence = None if sequence is None else sequence + 1
+        producers.flush()
+    except pulsar.PulsarException as error:
+        failures.append(error)
+    finally:
+        client.close()
+    if failures:
+        message = (
+            f"{options.topic}: the broker did not take {len(failures)} messages, first "
+            f"{failures[0]!r}. The task fails and is tried again."
+        )
+        raise BrokerError(message)
+
+
+class _Producers:
+    """One producer for the topic, or one for each partition that rows name."""
+
+    def __init__(self, client: Any, topic: str, name: str | None) -> None:
+        self._client = client
+        self._topic = topic
+        self._name = name
+        self._made: dict[int | None, Any] = {}
+
+    def of(self, partition: int | None) -> Any:
+        if partition not in self._made:
+            topic = self._topic if partition is None else f"{self._topic}-partition-{partition}"
+            self._made[partition] = self._client.create_producer(
+                topic,
+                producer_name=self._name,
+                block_if_queue_full=True,
+                max_pending_messages=MAX_PENDING,
+            )
+        return self._made[partition]
+
+    def flush(self) -> None:
+        for producer in self._made.values():
+            producer.flush()
+
+
+def _bytes(payload: bytes | str | None) -> bytes:
+    return payload.encode() if isinstance(payload, str) else payload or b""
+
+
+def _metadata(row: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if row.get("key") is not None:
+        found["partition_key"] = row["key"]
+    if row.get("event_time") is not None:
+        found["event_timestamp"] = round(row["event_time"].timestamp() * 1000)
+    if row.get("properties"):
+        found["properties"] = dict(row["properties"])
+    return found

@@ -1,0 +1,135 @@
+"""`writeStream.format("pulsar")`, read back by the source."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
+from topic import LiveTopic
+
+from bronze.admin import PulsarAdmin
+from bronze.errors import SettingsError
+from bronze.job import explain
+from bronze.settings import LakeSettings
+from bronze.sink import SinkOptions
+from bronze.source import PulsarDataSource
+from lakehouse.broker import Broker
+
+INSTANT = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=dt.timezone.utc)
+ROWS = "key string, payload binary, event_time timestamp, properties map<string,string>"
+GOOD = {
+    "serviceUrl": "pulsar://127.0.0.1:6650",
+    "adminUrl": "http://127.0.0.1:8080",
+    "topic": "persistent://a/b/c",
+}
+
+
+@pytest.fixture
+def topic(spark: SparkSession, broker: Broker, settings: LakeSettings) -> LiveTopic:
+    spark.dataSource.register(PulsarDataSource)
+    topic = LiveTopic(settings, "out", 3)
+    with PulsarAdmin(settings.connection) as admin:
+        admin.deduplicate(settings.pulsar_namespace)
+    return topic
+
+
+def options(topic: LiveTopic) -> dict[str, str]:
+    return {**topic.settings.connection.options(), "topic": topic.name}
+
+
+def there(spark: SparkSession, topic: LiveTopic) -> list[Row]:
+    rows = spark.read.format("pulsar").options(**options(topic)).load().collect()
+    return sorted(rows, key=lambda row: (row.partition, row.ledger, row.entry))
+
+
+class Out:
+    """A stream from a Delta table to the topic; each `run` is a restart."""
+
+    def __init__(self, spark: SparkSession, topic: LiveTopic, folder: Path) -> None:
+        self._spark = spark
+        self._topic = topic
+        self.checkpoint = folder / "checkpoint"
+        self._table = str(folder / "table")
+
+    def add(self, rows: list[tuple[Any, ...]]) -> None:
+        frame = self._spark.createDataFrame(rows, ROWS).coalesce(1)
+        frame.write.format("delta").mode("append").save(self._table)
+
+    def run(self) -> None:
+        writer = self._spark.readStream.format("delta").load(self._table).writeStream
+        writer = writer.format("pulsar").options(**options(self._topic), producerName="out")
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        error = query.exception()
+        assert error is None, explain(error)
+
+
+def rows(count: int, first: int = 0) -> list[tuple[Any, ...]]:
+    return [
+        (f"key-{n % 7}", f"payload {n}".encode(), INSTANT, {"n": str(n)})
+        for n in range(first, count)
+    ]
+
+
+def test_a_message_has_the_key_time_and_properties_of_its_row(
+    spark: SparkSession, topic: LiveTopic, tmp_path: Path
+) -> None:
+    out = Out(spark, topic, tmp_path)
+    out.add([*rows(20), (None, None, None, None)])
+    out.run()
+    found = there(spark, topic)
+    assert sorted((r.key or "", bytes(r.payload)) for r in found) == sorted(
+        [(key, payload) for key, payload, *_ in rows(20)] + [("", b"")]
+    )
+    for row in found:
+        if row.key:
+            assert row.event_time.astimezone(dt.timezone.utc) == INSTANT
+            assert bytes(row.payload) == f"payload {row.properties['n']}".encode()
+        else:
+            assert row.event_time is None
+            assert row.properties == {}
+    homes: dict[str, set[int]] = {}
+    for row in found:
+        homes.setdefault(row.key, set()).add(row.partition)
+    assert all(len(partitions) == 1 for partitions in homes.values())
+
+
+def test_a_replayed_batch_adds_nothing(
+    spark: SparkSession, topic: LiveTopic, tmp_path: Path
+) -> None:
+    """The driver dies after the messages were sent and before the batch was committed."""
+    out = Out(spark, topic, tmp_path)
+    out.add(rows(30))
+    out.run()
+    out.add(rows(50, first=30))
+    out.run()
+    last = max(int(f.name) for f in (out.checkpoint / "commits").iterdir() if f.name.isdigit())
+    for file in (out.checkpoint / "commits").glob(f"*{last}*"):
+        file.unlink()
+    out.run()
+    assert sorted(bytes(r.payload) for r in there(spark, topic)) == sorted(r[1] for r in rows(50))
+
+
+def test_rows_may_name_their_partition(spark: SparkSession, topic: LiveTopic) -> None:
+    frame: DataFrame = spark.range(9).selectExpr(
+        "cast(id as string) as payload", "cast(id % 3 as int) as partition"
+    )
+    frame.write.format("pulsar").mode("append").options(**options(topic)).save()
+    for row in there(spark, topic):
+        assert int(row.payload) % 3 == row.partition
+
+
+def test_a_schema_or_option_that_does_not_fit_is_refused_by_name() -> None:
+    fits = StructType().add("payload", "binary").add("key", "string")
+    assert SinkOptions.parse(GOOD, fits).producer_name is None
+    with pytest.raises(SettingsError, match="Unknown option 'topicc'"):
+        SinkOptions.parse({**GOOD, "topicc": "x"}, fits)
+    with pytest.raises(SettingsError, match="'topic': name it in full"):
+        SinkOptions.parse({**GOOD, "topic": "c"}, fits)
+    with pytest.raises(SettingsError, match="Column 'price double' cannot be written.*payload"):
+        SinkOptions.parse(GOOD, StructType().add("price", "double"))
+    with pytest.raises(SettingsError, match="no column 'payload'.*only key"):
+        SinkOptions.parse(GOOD, StructType().add("key", "string"))
