@@ -14,7 +14,7 @@ from bronze.connection import Connection
 from bronze.errors import BrokerError
 from bronze.offsets import START, WHOLE, Position
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
 ENTRY_HEADERS = ("num-batch-message", "chunk-id", "num-chunks-from-msg")
 
@@ -118,6 +118,10 @@ class PulsarAdmin:
         """The topics behind a partitioned topic; a topic without partitions is its own."""
         count = self._partition_count(topic)
         return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
+
+    def unload(self, topic: str) -> None:
+        """Let the broker give up a topic; whoever uses it next loads it again."""
+        self._ask("PUT", f"{_path(topic)}/unload")
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic with its subscriptions and messages."""

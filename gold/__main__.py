@@ -11,6 +11,11 @@ from bronze.topics import load_topics
 from gold.build import BuildResult, build_gold, require_silver
 from gold.keep import keep_fresh
 
+Select = Annotated[str | None, typer.Option(help="Models to build, as dbt selects.")]
+FullRefresh = Annotated[
+    bool, typer.Option("--full-refresh", help="Rebuild incremental models from scratch.")
+]
+
 log = structlog.get_logger()
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -18,10 +23,8 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     available_now: AvailableNow = False,
-    select: Annotated[str | None, typer.Option(help="Models to build, as dbt selects.")] = None,
-    full_refresh: Annotated[
-        bool, typer.Option("--full-refresh", help="Rebuild incremental models from scratch.")
-    ] = False,
+    select: Select = None,
+    full_refresh: FullRefresh = False,
 ) -> None:
     """Build and test the dbt models; again whenever silver changes, unless --available-now."""
     configure_logs()

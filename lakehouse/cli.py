@@ -11,6 +11,7 @@ from bronze.ingest import ingest
 from bronze.job import AvailableNow, await_streams, configure_logs, exit_with
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import TopicFile, load_topics
+from gold.__main__ import FullRefresh, Select
 from gold.build import BuildResult, build_gold, require_silver
 from gold.catalog import register
 from gold.keep import keep_fresh
@@ -117,10 +118,8 @@ def silver(available_now: AvailableNow = False) -> None:
 @app.command()
 def gold(
     available_now: AvailableNow = False,
-    select: Annotated[str | None, typer.Option(help="Models to build, as dbt selects.")] = None,
-    full_refresh: Annotated[
-        bool, typer.Option("--full-refresh", help="Rebuild incremental models from scratch.")
-    ] = False,
+    select: Select = None,
+    full_refresh: FullRefresh = False,
 ) -> None:
     """Build and test the dbt models; again whenever silver changes, unless --available-now.
 
