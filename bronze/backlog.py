@@ -48,7 +48,8 @@ class PartitionLog:
     def _rests(self, position: Position) -> list[tuple[Ledger, int, int]]:
         """Ledgers with entries behind a position: the first of them, and how many."""
         found = []
-        begun = position.entry + (position.batch == WHOLE)  # an entry half read counts as unread
+        # An entry that is half read counts as unread.
+        begun = max(position.entry + (position.batch == WHOLE), 0)
         for ledger in self.ledgers:
             first = begun if ledger.id == position.ledger else 0
             if ledger.id >= position.ledger and first < ledger.entries:
