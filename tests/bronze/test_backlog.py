@@ -5,10 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bronze.backlog import Ledger, PartitionLog, share
-from bronze.offsets import START, Position
+from bronze.offsets import START, WHOLE, Position
 
 LEDGERS = st.lists(st.integers(0, 6), max_size=5).map(
     lambda counts: [Ledger(3 * n, count, 100 * count) for n, count in enumerate(counts)]
+)
+
+POSITIONS = st.builds(
+    Position, st.integers(-1, 16), st.integers(-1, 7), st.sampled_from([0, 3, WHOLE])
 )
 
 
@@ -16,7 +20,7 @@ def entries(ledgers: list[Ledger]) -> list[Position]:
     return [Position(ledger.id, entry) for ledger in ledgers for entry in range(ledger.entries)]
 
 
-@given(LEDGERS, st.builds(Position, st.integers(-1, 16), st.integers(-1, 7)), st.integers(0, 40))
+@given(LEDGERS, POSITIONS, st.integers(0, 40))
 def test_a_log_counts_and_advances_as_its_entries_written_out(
     ledgers: list[Ledger], position: Position, count: int
 ) -> None:
