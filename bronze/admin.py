@@ -15,6 +15,7 @@ from bronze.errors import BrokerError
 from bronze.offsets import START, WHOLE, Position
 
 DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
+OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
 ENTRY_HEADERS = ("num-batch-message", "chunk-id", "num-chunks-from-msg")
 
@@ -230,7 +231,8 @@ class PulsarAdmin:
     )
     def _ask_patiently(self, method: str, path: str, **content: Any) -> httpx.Response:
         response = self._client.request(method, path, **content)
-        if response.status_code in (httpx.codes.SERVICE_UNAVAILABLE, 307, 502, 504):
+        ownerless = response.status_code == 412 and OWNERLESS in response.text
+        if ownerless or response.status_code in (307, 500, 502, 503, 504):
             raise _NotYetError(_reason(response))
         if response.status_code == httpx.codes.NOT_FOUND:
             message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
