@@ -21,13 +21,13 @@ import pulsar
 import typer
 from pyspark.sql import SparkSession
 
-from bronze.admin import PulsarAdmin
 from bronze.ingest import ingest
 from bronze.job import await_streams, configure_logs
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import Topic, TopicFile
 from lakehouse.broker import start_broker
 from lakehouse.console import print_rows
+from lakehouse.publish import create_topics, full_name
 from lakehouse.session import build_session
 
 IDLE_TRIGGERS = 30
@@ -40,14 +40,18 @@ def declare(name: str, partitions: int) -> TopicFile:
     return TopicFile(topics={name: topic})
 
 
-def fill(settings: LakeSettings, name: str, partitions: int, messages: int, size: int) -> None:
+def name_of(settings: LakeSettings, topics: TopicFile) -> str:
+    """The full name of the one topic."""
+    [topic] = topics.topics.values()
+    return full_name(settings, topic)
+
+
+def fill(settings: LakeSettings, topics: TopicFile, messages: int, size: int) -> None:
     """Publish batched, LZ4-compressed messages of random text, evenly over the partitions."""
-    topic = f"persistent://{settings.pulsar_namespace}/{name}"
-    with PulsarAdmin(settings.connection) as admin:
-        admin.ensure_topic(topic, partitions)
+    create_topics(settings, topics)
     client = settings.connection.client()
     producer = client.create_producer(
-        topic,
+        name_of(settings, topics),
         batching_enabled=True,
         batching_max_messages=1000,
         block_if_queue_full=True,
@@ -61,13 +65,12 @@ def fill(settings: LakeSettings, name: str, partitions: int, messages: int, size
     client.close()
 
 
-def read_raw(settings: LakeSettings, name: str, messages: int) -> float:
+def read_raw(settings: LakeSettings, topics: TopicFile, messages: int) -> float:
     """Seconds in which a bare Reader loop sees all messages."""
-    topic = f"persistent://{settings.pulsar_namespace}/{name}"
     client = settings.connection.client()
     begun = time.perf_counter()
     seen = 0
-    for partition in client.get_topic_partitions(topic):
+    for partition in client.get_topic_partitions(name_of(settings, topics)):
         reader = client.create_reader(
             partition, pulsar.MessageId.earliest, receiver_queue_size=10_000
         )
@@ -142,18 +145,19 @@ def main(
         stack.callback(start_broker(settings).stop)
         spark = build_session(settings, "benchmark-bronze")
         stack.callback(spark.stop)
-        fill(settings, "warm_up", 2, 100_000, size)
-        land(spark, settings, declare("warm_up", 2))
+        warm_up, many, one = declare("warm_up", 2), declare("many", partitions), declare("one", 1)
+        fill(settings, warm_up, 100_000, size)
+        land(spark, settings, warm_up)
         rows = []
-        for name, count in (("many", partitions), ("one", 1)):
-            fill(settings, name, count, messages, size)
-            raw = read_raw(settings, name, messages)
+        for topics, count in ((many, partitions), (one, 1)):
+            fill(settings, topics, messages, size)
+            raw = read_raw(settings, topics, messages)
             with watched_workers() as largest:
-                took = land(spark, settings, declare(name, count))
+                took = land(spark, settings, topics)
             rates = f"{messages / raw:,.0f}", f"{messages / took:,.0f}", f"{raw / took:.2f}"
             rows.append((count, *rates, f"{largest[0]:.0f}"))
         print_rows(("partitions", "raw Reader msg/s", "landed msg/s", "ratio", "worker MB"), rows)
-        print_rows(("idle trigger ms",), [(idle(spark, settings, declare("many", partitions)),)])
+        print_rows(("idle trigger ms",), [(idle(spark, settings, many),)])
 
 
 if __name__ == "__main__":

@@ -73,17 +73,11 @@ class PulsarAdmin:
 
     def is_healthy(self) -> bool:
         """Whether a broker answers and can publish and read; asked once."""
-        try:
-            return self._client.get("brokers/health").status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+        return self._is_ok("brokers/health")
 
     def has_namespace(self, namespace: str) -> bool:
         """Whether a namespace exists; asked once, False if no broker answers."""
-        try:
-            return self._client.get(f"namespaces/{namespace}").status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+        return self._is_ok(f"namespaces/{namespace}")
 
     def ensure_namespace(self, namespace: str) -> None:
         """Create a namespace, and its tenant for this cluster, where they are absent."""
@@ -201,6 +195,12 @@ class PulsarAdmin:
         # A broker that starts makes its own defaults meanwhile.
         with contextlib.suppress(AlreadyThereError):
             self._ask("PUT", path, json=content)
+
+    def _is_ok(self, path: str) -> bool:
+        try:
+            return self._client.get(path).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
 
     def _partition_count(self, topic: str) -> int:
         try:

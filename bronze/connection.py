@@ -58,10 +58,8 @@ class Connection:
         """
         _both("oauth2IssuerUrl", self.oauth2_issuer_url, "oauth2KeyFile", self.oauth2_key_file)
         _both("tlsCertificateFile", self.tls_certificate_file, "tlsKeyFile", self.tls_key_file)
-        ways = {"tokenEnv": self.token_env, "tokenFile": self.token_file}
-        named = [
-            name for name, value in {**ways, "oauth2KeyFile": self.oauth2_key_file}.items() if value
-        ]
+        fields = ("token_env", "token_file", "oauth2_key_file")
+        named = [OPTION_OF[field] for field in fields if getattr(self, field)]
         if len(named) > 1:
             message = f"{' and '.join(named)} each say who we are to the broker; set one of them."
             raise SettingsError(message)

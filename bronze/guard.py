@@ -54,7 +54,6 @@ class RetentionGuard:
                 try:
                     self._admin.move_subscription(name, self._subscription, position)
                 except TopicNotFoundError:
-                    self._guarded.discard(name)
                     self._check_partition(name, position)
                 self._moved[name] = position
 

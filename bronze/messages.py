@@ -84,12 +84,13 @@ def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.Reco
         entries = _Entries(reader, options.read_timeout_ms)
         rows = _Rows(work.topic)
         while True:
-            last = entries.next()
+            last, messages = entries.next()
             if Position(last.ledger, last.entry, 0) > work.until:
                 break
             # The client starts at the beginning of the entry, and a bound may lie within one.
             first = work.after.batch + 1 if last[:2] == work.after[:2] else 0
-            rows.add(entries, first, work.until.batch if last[:2] == work.until[:2] else WHOLE)
+            end = work.until.batch + 1 if last[:2] == work.until[:2] else WHOLE
+            rows.add(last, messages[first:end], first)
             if rows.full():
                 yield rows.take()
             if last >= work.until:
@@ -124,17 +125,15 @@ class _Entries:
     def __init__(self, reader: Any, timeout_ms: int) -> None:
         self._receive = reader._reader.read_next  # noqa: SLF001
         self._timeout_ms = timeout_ms
-        self.messages: list[Any] = []
 
-    def next(self) -> Position:
-        """Read all messages of the next entry into `messages`; the position of its last one."""
+    def next(self) -> tuple[Position, list[Any]]:
+        """The position of the next entry, and all its messages."""
         receive, timeout = self._receive, self._timeout_ms
         message = receive(timeout)
         begun = message.message_id()
         size = batch_size(begun.serialize())
-        self.messages = [message]
-        self.messages += [receive(timeout) for _ in range(size - 1)]
-        ended = self.messages[-1].message_id()
+        messages = [message, *[receive(timeout) for _ in range(size - 1)]]
+        ended = messages[-1].message_id()
         # The index is -1 or 0 for a message that is not batched, as the client pleases.
         first, last = max(begun.batch_index(), 0), max(ended.batch_index(), 0)
         place = ended.ledger_id(), ended.entry_id()
@@ -145,7 +144,7 @@ class _Entries:
                 "landed; the batch is tried again."
             )
             raise BrokerError(message_text)
-        return Position(*place, WHOLE)
+        return Position(*place), messages
 
 
 class _Rows:
@@ -166,16 +165,13 @@ class _Rows:
         self._event_times: list[int] = []
         self._properties: list[Sequence[tuple[str, str]]] = []
 
-    def add(self, entries: _Entries, first: int, last: int) -> None:
-        """Add the messages of the entry from index `first` up to and with `last`."""
-        messages = entries.messages[first : last + 1]
+    def add(self, entry: Position, messages: Sequence[Any], first: int) -> None:
+        """Add messages of an entry, the first of which has the index `first` in it."""
         if not messages:
             return
-        message_id = messages[0].message_id()
-        place = message_id.ledger_id(), message_id.entry_id()
         # Of the batch, not of its messages.
         times = messages[0].publish_timestamp(), messages[0].int_schema_version()
-        self._entries.append((*place, *times))
+        self._entries.append((entry.ledger, entry.entry, *times))
         self._sizes.append(len(messages))
         self._indexes.append(range(first, first + len(messages)))
         payloads = [message.data() for message in messages]

@@ -3,7 +3,7 @@
 import datetime as dt
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -22,7 +22,6 @@ KNOWN = (
     *("maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask", "readTimeoutMs"),
     *("failOnDataLoss", "dataLossTable"),
 )
-BY_LOWER_CASE = {name.lower(): name for name in KNOWN}  # Spark hands options over in lower case
 SECRETS = ("token", "authtoken", "authparams", "password")
 BYTES_PER_TASK = 64 << 20
 
@@ -75,7 +74,7 @@ class PulsarOptions:
         Raises:
             SettingsError: an option is unknown, missing, in conflict or unfit.
         """
-        given = {_known(name): value for name, value in options.items()}
+        given = by_name(options, KNOWN)
         named = [name for name in ("topic", "topics", "topicsPattern") if given.get(name)]
         if len(named) != 1:
             message = (
@@ -90,26 +89,36 @@ class PulsarOptions:
             subscription=given.get("subscription"),
             starting=_bound(given, "starting", "earliest"),
             ending=_bound(given, "ending", "latest"),
-            max_messages_per_trigger=_number(given, "maxMessagesPerTrigger", None),
-            max_bytes_per_trigger=_number(given, "maxBytesPerTrigger", None),
-            max_bytes_per_task=_number(given, "maxBytesPerTask", BYTES_PER_TASK) or BYTES_PER_TASK,
-            read_timeout_ms=_number(given, "readTimeoutMs", 60_000) or 60_000,
+            max_messages_per_trigger=_number(given, "maxMessagesPerTrigger"),
+            max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
+            max_bytes_per_task=_number(given, "maxBytesPerTask") or BYTES_PER_TASK,
+            read_timeout_ms=_number(given, "readTimeoutMs") or 60_000,
             data_loss_table=_data_loss_table(given),
         )
 
 
-def _known(name: str) -> str:
-    if name.lower() in BY_LOWER_CASE:
-        return BY_LOWER_CASE[name.lower()]
+def by_name(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
+    """Options by the names they are known by, as Spark hands them over in lower case.
+
+    Raises:
+        SettingsError: one is unknown, or holds a secret.
+    """
+    names = {name.lower(): name for name in known}
+    return {_known(name, names): value for name, value in options.items()}
+
+
+def _known(name: str, names: Mapping[str, str]) -> str:
+    if name.lower() in names:
+        return names[name.lower()]
     if name.lower() in SECRETS:
         message = (
             f"Option '{name}' would show a secret in every plan of the query. Put it into an "
             "environment variable or a file, and name that with tokenEnv or tokenFile."
         )
         raise SettingsError(message)
-    near = difflib.get_close_matches(name.lower(), BY_LOWER_CASE, n=1)
-    known = ", ".join(KNOWN)
-    hint = f"did you mean '{BY_LOWER_CASE[near[0]]}'?" if near else f"known are {known}"
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    known = ", ".join(names.values())
+    hint = f"did you mean '{names[near[0]]}'?" if near else f"known are {known}"
     message = f"Unknown option '{name}' of format(\"pulsar\"); {hint}"
     raise SettingsError(message)
 
@@ -138,10 +147,10 @@ def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(filter(None, names))
 
 
-def _number(given: Mapping[str, str], name: str, default: int | None) -> int | None:
+def _number(given: Mapping[str, str], name: str) -> int | None:
     value = given.get(name)
     if value is None:
-        return default
+        return None
     if not value.isdigit() or int(value) == 0:
         message = f"Option {name}: '{value}' is no positive whole number."
         raise SettingsError(message)

@@ -7,7 +7,6 @@ client gives such a message only to who has read all of its chunks.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from bronze.admin import Entry, PulsarAdmin
 from bronze.backlog import PartitionLog, PartitionRange, share
@@ -17,13 +16,6 @@ from bronze.options import Bound, PulsarOptions
 
 RECEIVER_BYTES = 32 << 20
 RECEIVER_MESSAGES = (10, 10_000)
-
-
-class Limits(NamedTuple):
-    """How much a batch may hold; None: all there is."""
-
-    messages: int | None = None
-    size: int | None = None
 
 
 class Planner:
@@ -83,19 +75,21 @@ class Planner:
                 raise SettingsError(message)
         return dict(bound)
 
-    def limited(self, begun: Offset, end: Offset, limits: Limits) -> Offset:
-        """As far from `begun` towards `end` as the limits allow, shared fairly by backlog."""
+    def limited(self, begun: Offset, end: Offset) -> Offset:
+        """As far from `begun` towards `end` as the options allow, shared fairly by backlog."""
+        messages = self._options.max_messages_per_trigger
+        total_size = self._options.max_bytes_per_trigger
         begun = {n: p for n, p in begun.items() if n in end and p < end[n]}
         logs = {name: self.admin.log(name) for name in end}
         entries = {n: _entries(log, begun.get(n, START), end[n]) for n, log in logs.items()}
         allowed = dict(entries)
-        if limits.messages is not None:
+        if messages is not None:
             batch = {n: self._batch_size(n) for n in logs}
-            shares = share(limits.messages, {n: entries[n] * batch[n] for n in logs})
+            shares = share(messages, {n: entries[n] * batch[n] for n in logs})
             allowed = {n: min(allowed[n], max(shares.get(n, 0) // batch[n], 1)) for n in logs}
-        if limits.size is not None:
+        if total_size is not None:
             sizes = {n: _bytes(log, begun.get(n, START), end[n]) for n, log in logs.items()}
-            for name, size in share(limits.size, sizes).items():
+            for name, size in share(total_size, sizes).items():
                 fit = entries[name] * size // max(sizes[name], 1)
                 allowed[name] = min(allowed[name], max(fit, 1))
         return {

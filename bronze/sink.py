@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import BrokerError, SettingsError
+from bronze.options import by_name
 
 # Columns a row may have, and the Spark types they may be of.
 COLUMNS = {
@@ -32,7 +33,7 @@ COLUMNS = {
     "properties": ("map<string,string>",),
     "partition": ("int", "bigint"),
 }
-KNOWN = (*OPTION_OF.values(), "topic", "producerName")
+KNOWN = (*OPTION_OF.values(), "topic", "producerName", "checkpointLocation")  # the last is Spark's
 BATCH_ID = "streaming.sql.batchId"
 ROWS_BITS = 31  # sequence id = batch id and, in the lower bits, the row within the task
 MAX_PENDING = 5_000
@@ -62,15 +63,7 @@ class SinkOptions:
         Raises:
             SettingsError: an option or column is unknown, missing or unfit.
         """
-        names = {name.lower(): name for name in KNOWN}
-        for name in options:
-            if name.lower() not in names and name.lower() != "checkpointlocation":
-                message = (
-                    f"Unknown option '{name}' of a write to format(\"pulsar\"); known are "
-                    f"{', '.join(KNOWN)}."
-                )
-                raise SettingsError(message)
-        given = {names[k.lower()]: v for k, v in options.items() if k.lower() in names}
+        given = by_name(options, KNOWN)
         if not given.get("topic", "").startswith("persistent://"):
             message = "Option 'topic': name it in full, persistent://tenant/namespace/topic."
             raise SettingsError(message)

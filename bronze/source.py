@@ -100,7 +100,8 @@ class PulsarBatchReader(DataSourceReader):
         planner = Planner(self._options)
         try:
             last = planner.last_positions()
-            ending = planner.resolve(self._options.ending)
+            bound = self._options.ending
+            ending = last if bound == "latest" else planner.resolve(bound)
             end = {name: min(ending.get(name, START), p) for name, p in last.items()}
             return planner.ranges(planner.resolve(self._options.starting), end)
         finally:
@@ -153,8 +154,6 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
         """Where the next batch ends. Called by the driver for each trigger."""
-        from bronze.planning import Limits
-
         planner, guard = self._open()
         stood = from_json(start)
         self._last = self._target if self._target is not None else planner.last_positions()
@@ -163,9 +162,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = {n: p for n, p in stood.items() if n in planner.known_partitions}
         end = {n: p for n, p in self._last.items() if p != begun.get(n)}
         if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
-            options = self._options
-            limits = Limits(options.max_messages_per_trigger, options.max_bytes_per_trigger)
-            end = planner.limited(begun, end, limits)
+            end = planner.limited(begun, end)
         return to_json({**begun, **end})
 
     def reportLatestOffset(self) -> OffsetJson:

@@ -66,17 +66,18 @@ def secured(
         }
     )
     (certificates / "token").write_text(token() + "\n")
-    authentication = "org.apache.pulsar.{}.AuthenticationToken"
     extra = {
         "advertisedAddress": "localhost",
         "authenticationEnabled": "true",
-        "authenticationProviders": authentication.format("broker.authentication").replace(
-            "AuthenticationToken", "AuthenticationProviderToken"
+        "authenticationProviders": (
+            "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
         ),
         "tokenSecretKey": f"data:;base64,{base64.b64encode(KEY).decode()}",
         "authorizationEnabled": "true",
         "superUserRoles": "admin",
-        "brokerClientAuthenticationPlugin": authentication.format("client.impl.auth"),
+        "brokerClientAuthenticationPlugin": (
+            "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+        ),
         "brokerClientAuthenticationParameters": f"token:{token()}",
         "brokerClientTlsEnabled": "true",
         "brokerClientTrustCertsFilePath": str(certificates / "ca.pem"),

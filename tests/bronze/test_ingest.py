@@ -122,7 +122,7 @@ def test_a_topic_that_was_made_anew_stops_the_query(
 
 
 def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
-    spark: SparkSession, topic: LiveTopic, land: Callable[[], None]
+    topic: LiveTopic, land: Callable[[], None]
 ) -> None:
     first = topic.send(some(5))
     land()
