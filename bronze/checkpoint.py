@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -23,9 +24,12 @@ from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 
 WRITER = "lakehouse.checkpoint"
-
-
 IDENTITY = "lakehouse.json"
+# Sources are kept by name: topics may be added to a lake, and taken away.
+BY_NAME = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
 
 
 def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
@@ -69,6 +73,39 @@ class Checkpoint:
         self._tables[table.full_name] = str(metadata.id)
         self._save()
 
+    def check_logs(self, settings: LakeSettings, tables: Sequence[TableSpec]) -> None:
+        """See that the newest files of Spark's two logs are whole: a power cut may tear them.
+
+        Raises:
+            CheckpointError: one is torn; says whether it may be deleted.
+        """
+        commit = _newest(self._file.parent / "commits")
+        if commit is not None and not _is_whole(commit):
+            self._refuse_torn(commit, "Delete it: the batch is replayed, which changes nothing")
+        offset = _newest(self._file.parent / "offsets")
+        if offset is None or _is_whole(offset):
+            return
+        if any(self._has_written(settings, table, int(offset.name)) for table in tables):
+            self._refuse_torn(
+                offset,
+                "The tables have its batch already, so it must not be planned anew: put the file "
+                "back from a backup, or start over with `lakehouse reset`",
+            )
+        self._refuse_torn(offset, "Delete it: its batch was not written yet and is planned anew")
+
+    def _has_written(self, settings: LakeSettings, table: TableSpec, batch: int) -> bool:
+        """Whether a table has a batch, by the transaction id of Spark's sink or of our appends."""
+        if not table.exists(settings):
+            return False
+        query = json.loads((self._file.parent / "metadata").read_text())["id"]
+        delta = deltalake.DeltaTable(table.path(settings))
+        written = [delta.transaction_version(app) for app in (query, self.app_id(table))]
+        return any(version is not None and version >= batch for version in written)
+
+    def app_id(self, table: TableSpec) -> str:
+        """By which a table knows the batches that were appended to it outside of Spark's sink."""
+        return f"{self.id}.{table.full_name}"
+
     def release(self) -> None:
         """Let another driver claim it."""
         self._lock.close()
@@ -78,6 +115,12 @@ class Checkpoint:
         draft = self._file.with_suffix(".tmp")
         draft.write_text(content)
         os.replace(draft, self._file)
+
+    def _refuse_torn(self, file: Path, remedy: str) -> None:
+        message = (
+            f"{file} is torn, as after a power cut; Spark cannot tell from it what it did. {remedy}."
+        )
+        raise CheckpointError(message)
 
     def _refuse(self, what: str) -> None:
         message = (
@@ -111,15 +154,61 @@ def claim(settings: LakeSettings, query: str) -> Checkpoint:
 def claim_tables(
     spark: SparkSession, settings: LakeSettings, query: str, tables: Sequence[TableSpec]
 ) -> Checkpoint:
-    """Claim a query's checkpoint and see that all its tables are its own."""
+    """Claim a query's checkpoint and see that all its tables are its own.
+
+    Raises:
+        CheckpointError: it is in use, torn, or not of these tables.
+    """
+    for name, value in BY_NAME.items():
+        spark.conf.set(name, value)
     checkpoint = claim(settings, query)
     try:
+        checkpoint.check_logs(settings, tables)
         for table in tables:
             checkpoint.own(spark, settings, table)
     except BaseException:
         checkpoint.release()
         raise
     return checkpoint
+
+
+def source_offsets(file: Path) -> dict[str, str]:
+    """The offsets of a file of Spark's offset log, by the names of the sources.
+
+    Raises:
+        ValueError: it is torn.
+    """
+    version, metadata, *lines = file.read_text().splitlines()
+    json.loads(metadata)
+    found = {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+    if version != "v2" or not found:
+        raise ValueError(file)
+    for offset in found.values():
+        json.loads(offset)
+    return found
+
+
+def _newest(folder: Path) -> Path | None:
+    batches = [file for file in folder.glob("*") if file.name.isdigit()]
+    return max(batches, key=lambda file: int(file.name), default=None)
+
+
+def last_commit(settings: LakeSettings, query: str) -> Path | None:
+    """The offsets of the last finished batch of a query, None if there is none."""
+    checkpoint = Path(settings.checkpoint_path(query))
+    commit = _newest(checkpoint / "commits")
+    return None if commit is None else checkpoint / "offsets" / commit.name
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        if file.parent.name == "offsets":
+            source_offsets(file)
+        else:
+            json.loads(file.read_text().splitlines()[1])
+    except (ValueError, IndexError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ def ingest_topic(
     spark.dataSource.register(PulsarDataSource)
     messages = (
         spark.readStream.format("pulsar")
+        .name(topic.name)
         .options(**settings.connection.options())
         .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
         .option("subscription", subscription(checkpoint.id))

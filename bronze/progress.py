@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from bronze.admin import PulsarAdmin
+from bronze.checkpoint import last_commit, source_offsets
 from bronze.offsets import START, Offset, from_json
 from bronze.settings import LakeSettings
 
@@ -28,12 +28,8 @@ class Lag:
 
 def committed_offset(settings: LakeSettings, topic: str) -> Offset:
     """The offset of the last finished batch of a topic's query; empty if there is none."""
-    checkpoint = Path(settings.checkpoint_path(f"bronze.{topic}"))
-    batches = [int(file.name) for file in checkpoint.glob("commits/*") if file.name.isdigit()]
-    if not batches:
-        return {}
-    lines = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()
-    return from_json(json.loads(lines[2]))  # version, metadata, the one source's offset
+    file = last_commit(settings, f"bronze.{topic}")
+    return {} if file is None else from_json(json.loads(source_offsets(file)[topic]))
 
 
 def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:

@@ -45,8 +45,9 @@ def refine(
         CheckpointError: checkpoint and tables do not belong together, or are in use.
         LakehouseError: there is no bronze table yet.
     """
-    messages = read_bronze(spark, settings, topics)
+    require_bronze(settings, topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    messages = read_bronze(spark, settings, topics)
     batch = Refinery(settings, topics, checkpoint)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
     writer = writer.option("checkpointLocation", checkpoint.path)
@@ -75,10 +76,10 @@ def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
 
 def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
     """The new messages of all bronze tables, with their topic's short name in `source`."""
-    require_bronze(settings, topics)
     streams = []
     for topic in topics.topics.values():
-        stream = spark.readStream.format("delta").option("maxBytesPerTrigger", BYTES_PER_BATCH)
+        stream = spark.readStream.format("delta").name(topic.name)
+        stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
         messages = stream.load(bronze_table(topic.name).path(settings)).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
@@ -90,7 +91,7 @@ class Refinery:
     def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
         self._settings = settings
         self._topics = topics
-        self._checkpoint_id = checkpoint.id
+        self._checkpoint = checkpoint
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
@@ -183,7 +184,7 @@ class Refinery:
         (
             rows.write.format("delta")
             .mode("append")
-            .option("txnAppId", f"{self._checkpoint_id}.{table.full_name}")
+            .option("txnAppId", self._checkpoint.app_id(table))
             .option("txnVersion", batch_id)
             .save(table.path(self._settings))
         )

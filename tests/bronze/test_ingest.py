@@ -95,6 +95,42 @@ def test_a_batch_whose_commit_was_lost_is_not_landed_twice(
     assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
 
 
+TEARS = [lambda text: "", lambda text: text[: len(text) // 2], lambda text: text[:-1]]
+
+
+@pytest.mark.parametrize("tear", TEARS)
+def test_a_torn_file_of_the_checkpoint_is_named_with_a_remedy_that_loses_nothing(
+    topic: LiveTopic, land: Callable[[], None], tear: Callable[[str], str]
+) -> None:
+    """As after a power cut. Three cases: the batch is committed, landed, or only planned."""
+    sent = topic.send(some(10))
+    land()
+    checkpoint = Path(topic.settings.checkpoint_path(f"bronze.{NAME}"))
+    [commit], [offset] = (
+        [file for file in (checkpoint / log).iterdir() if file.name.isdigit()]
+        for log in ("commits", "offsets")
+    )
+    whole = offset.read_text()
+    commit.write_text(tear(commit.read_text()))
+    with pytest.raises(CheckpointError, match="commits/0 is torn.*Delete it: .*replayed"):
+        land()
+    commit.unlink()
+    offset.write_text(tear(whole))
+    with pytest.raises(CheckpointError, match="offsets/0 is torn.*tables have its batch already"):
+        land()
+    offset.write_text(whole)
+    sent += topic.send(some(10, seed=3))
+    land()
+    planned = offset.with_name("2")
+    planned.write_text(tear(offset.with_name("1").read_text()))
+    with pytest.raises(CheckpointError, match="offsets/2 is torn.*Delete it: .*planned anew"):
+        land()
+    planned.unlink()
+    sent += topic.send(some(10, seed=4))
+    land()
+    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+
+
 def test_lag_is_what_is_not_landed(topic: LiveTopic, land: Callable[[], None]) -> None:
     def lag() -> int:
         with PulsarAdmin(topic.settings.connection) as admin:

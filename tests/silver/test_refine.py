@@ -9,6 +9,7 @@ from model import Lake, Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 
+from bronze.topics import TopicFile
 from silver.refine import Refinery
 
 
@@ -96,6 +97,25 @@ def test_an_order_that_comes_first_is_missing_at_once_and_completed_by_the_next_
     assert row["user"]["email_address"] == "user0@example.org"
     assert row["user_position"] == Position(1, 1, 0, 0)
     assert row["item_position"] == Position(1, 1, 0, 0), "what was found before stays"
+
+
+def test_a_topic_may_be_added_to_a_lake_that_runs_already(lake: SilverLake) -> None:
+    """Wherever in the file it stands; the others go on where they were."""
+    every, model = lake.topics, Lake()
+    first, second = [message("users", 1, 0, user(0))], history(13, 40)[2:]
+    lake.topics = TopicFile(topics={"users": every.topics["users"]})
+    lake.put(first)
+    lake.refine()
+    model.batch(first)
+    assert lake.current("users") == model.current("users")
+    names = ("items", "users", "orders")
+    lake.topics = TopicFile(topics={name: every.topics[name] for name in names})
+    lake.put(second)
+    lake.refine()
+    model.batch(second)
+    assert_equal(lake, model)
+    booked = lake.table("reconciliation").groupBy("topic").sum("messages_in").collect()
+    assert dict(booked) == model.messages
 
 
 def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: SilverLake) -> None:
