@@ -166,6 +166,16 @@ class PulsarAdmin:
         names = {*partitioned, *(name for name in plain if not name.startswith(parts))}
         return sorted(name for name in names if re.fullmatch(pattern, name))
 
+    def schemas(self, topic: str) -> list[dict[str, Any]]:
+        """All schema versions of a topic, each with `version`, `type` and `data`."""
+        path = quote(topic.partition("://")[2])
+        try:
+            answer = self._ask("GET", f"schemas/{path}/schemas").json()
+        except TopicNotFoundError:
+            return []
+        found: list[dict[str, Any]] = answer["getSchemaResponses"]
+        return found
+
     def subscription(self, partition: str, name: str) -> Position | None:
         """Up to where a durable subscription lets the broker drop messages, None if absent."""
         cursor = self.internal_stats(partition)["cursors"].get(quote(name, safe=""))

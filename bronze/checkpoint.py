@@ -117,9 +117,7 @@ class Checkpoint:
         os.replace(draft, self._file)
 
     def _refuse_torn(self, file: Path, remedy: str) -> None:
-        message = (
-            f"{file} is torn, as after a power cut; Spark cannot tell from it what it did. {remedy}."
-        )
+        message = f"{file} is torn, as after a power cut: Spark cannot go on from it. {remedy}."
         raise CheckpointError(message)
 
     def _refuse(self, what: str) -> None:

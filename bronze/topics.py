@@ -19,7 +19,9 @@ else:
     import tomli as tomllib
 
 DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
-SIMPLE_TYPES = ("boolean", "int", "long", "double", "string", "date", "timestamp", "timestamp_ms")
+SIMPLE_TYPES = (
+    *("boolean", "int", "long", "double", "string", "binary", "date", "timestamp", "timestamp_ms"),
+)
 
 
 def snake_case(name: str) -> str:
@@ -45,7 +47,8 @@ class Declaration(BaseModel):
 
 
 class FieldSpec(Declaration):
-    """One JSON field. `timestamp_ms` is epoch milliseconds UTC, `timestamp` is ISO 8601.
+    """One field. In JSON, `timestamp_ms` is epoch milliseconds UTC, `timestamp` is ISO 8601,
+    `binary` is base64.
 
     A field must be there, and not null, unless `required = false`. Its value `absent` stands for
     "none" and becomes NULL.
@@ -68,16 +71,37 @@ class Lookup(Declaration):
     on: Name
 
 
+class DeleteRule(Declaration):
+    """A message of a changelog whose field has this value deletes its key, as `op` = `d` does."""
+
+    field: Name
+    equals: str | int | bool
+
+
 def _field_spec(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
 class Topic(Declaration):
-    """One topic: `events` are facts, a `changelog` holds the state of its keys."""
+    """One topic: `events` are facts, a `changelog` holds the state of its keys.
+
+    schema: how payloads are read. `json` (default): JSON objects, whatever the broker's schema
+        registry says. `registry`: as the schema version says that a message was published with:
+        Avro, JSON or a primitive. `string`, `bytes`: bare values. A bare value is the one field
+        beside the key, and the message key, split at `|`, is the key.
+    delete: which messages of a changelog delete their key. `tombstone` (default): those without
+        payload. `never`. Or `{ field = "op", equals = "d" }`: those, and tombstones.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     name: Name
     kind: Literal["events", "changelog"]
     key: Annotated[list[Name], Field(min_length=1)]
+    format: Annotated[Literal["json", "registry", "string", "bytes"], Field(alias="schema")] = (
+        "json"
+    )
+    delete: Literal["tombstone", "never"] | DeleteRule = "tombstone"
     message_key: Name | None = None
     event_time: Name | None = None
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
@@ -90,16 +114,36 @@ class Topic(Declaration):
             *self.key,
             self.message_key,
             self.event_time,
+            self.delete.field if isinstance(self.delete, DeleteRule) else None,
             *(x.on for x in self.lookups.values()),
         ]
         for name in named:
             if name is not None and name not in self.fields:
                 message = f"topic '{self.name}' names '{name}', which is not among its fields"
                 raise ValueError(message)
+        for name in self.key:
+            if self.fields[name].nullable:
+                message = f"topic '{self.name}': the key field '{name}' must always be there"
+                raise ValueError(message)
         if self.lookups and self.kind == "changelog":
             message = f"topic '{self.name}' is a changelog; only events have lookups"
             raise ValueError(message)
+        if self.delete != "tombstone" and self.kind == "events":
+            message = f"topic '{self.name}' has events, which nothing deletes; drop 'delete'"
+            raise ValueError(message)
+        bare = {"string": "string", "bytes": "binary"}.get(self.format)
+        if bare and [self.fields[name].type for name in self.values] != [bare]:
+            message = (
+                f"topic '{self.name}' has bare values (schema = '{self.format}'): beside its key "
+                f"it needs one field, of type {bare}"
+            )
+            raise ValueError(message)
         return self
+
+    @property
+    def values(self) -> list[str]:
+        """The fields beside the key."""
+        return [name for name in self.fields if name not in self.key]
 
     @property
     def key_columns(self) -> list[str]:

@@ -4,7 +4,9 @@ Money: `decimal(p,s)` takes the JSON number as it is written and rounds it once,
 declared scale: 13.750000000000002 becomes 13.75, 0.005 becomes 0.01.
 """
 
+from collections.abc import Mapping
 from functools import reduce
+from types import MappingProxyType
 from typing import cast
 
 from pyspark.sql import Column, DataFrame
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from bronze.topics import FieldSpec, Topic, snake_case
+from silver.payload import Schema, text_of_payload
 from silver.tables import POSITION_FIELDS, sql_type
 
 CORRUPT = "_corrupt"
@@ -20,15 +23,19 @@ LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last SQL
 FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 
 
-def decode(messages: DataFrame, topic: Topic) -> DataFrame:
+def decode(
+    messages: DataFrame, topic: Topic, schemas: Mapping[int, Schema] = MappingProxyType({})
+) -> DataFrame:
     """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and `reason`.
+
+    `schemas` are the versions of the topic's schema, where it is read by the registry.
 
     `reason` is NULL for a good record. For others the columns of the topic have no meaning, and
     `key`, `payload` and `event_time` are what came; for good ones these are NULL, so that a kept
     batch is not twice as large.
     """
-    text = F.col("payload").cast("string")
-    parsed = messages.withColumns(
+    text = F.col("_read.json")
+    parsed = messages.withColumn("_read", text_of_payload(topic, schemas)).withColumns(
         {
             "_json": F.from_json(text, _json_schema(topic), _options()),
             "_empty": F.coalesce(F.length("payload") == 0, F.lit(True)),
@@ -38,16 +45,15 @@ def decode(messages: DataFrame, topic: Topic) -> DataFrame:
     # Parsed again, as strings, only where something does not fit: to tell what.
     odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
     again = F.when(odd, F.from_json(text, _text_schema(topic), _options()))
-    parsed = parsed.withColumns({"_odd": odd, "_text": again})
-    deletes = topic.kind == "changelog"
-    reasons = F.when(F.col("_empty"), _tombstone_reason(topic) if deletes else _no_payload())
-    reasons = reasons.when(~F.is_valid_utf8(text), F.lit("payload is not valid UTF-8"))
+    parsed = parsed.withColumns({"_odd": odd, "_text": again, "_deletes": _deletes(topic)})
+    reasons = F.when(F.col("_empty"), _reason_of_no_payload(topic))
+    reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
-    for name, spec in topic.fields.items():
-        reasons = _field_reasons(reasons, name, spec)
+    for name in topic.fields:
+        reasons = _field_reasons(reasons, topic, name)
     rows = parsed.select(
         *(_column(topic, name).alias(snake_case(name)) for name in topic.fields),
-        (F.col("_empty") & F.lit(deletes)).alias("is_deleted"),
+        F.col("_deletes").alias("is_deleted"),
         F.struct(*POSITION_FIELDS).alias("position"),
         "publish_time",
         reasons.alias("reason"),
@@ -83,20 +89,35 @@ def _column(topic: Topic, name: str) -> Column:
     if spec.type == "timestamp_ms":
         in_range = value.between(FIRST_MILLISECOND, LAST_MILLISECOND)
         value = F.when(in_range, F.timestamp_millis(value))
-    if name in topic.key:  # a tombstone has no payload: its message key is the key
+    if name in topic.key:  # a tombstone or a bare value has its key in the message key alone
         from_key = F.get("_key", F.lit(topic.key.index(name))).try_cast(sql_type(spec))
-        value = F.when(F.col("_empty"), from_key).otherwise(value)
+        value = F.when(_has_key_outside(), from_key).otherwise(value)
     return value
 
 
-def _no_payload() -> Column:
-    return F.lit("payload is empty")
+def _has_key_outside() -> Column:
+    return F.col("_empty") | F.coalesce("_read.is_bare", F.lit(False))
 
 
-def _tombstone_reason(topic: Topic) -> Column:
-    keys = [_column(topic, name).isNull() for name in topic.key]
-    broken = reduce(Column.__or__, keys)
-    return F.when(broken, F.lit("payload is empty and the message key is no key of this topic"))
+def _deletes(topic: Topic) -> Column:
+    if topic.kind == "events" or topic.delete == "never":
+        return F.lit(False)
+    if topic.delete == "tombstone":
+        return F.col("_empty")
+    value = _column(topic, topic.delete.field) == F.lit(topic.delete.equals)
+    return F.col("_empty") | F.coalesce(value, F.lit(False))
+
+
+def _reason_of_no_payload(topic: Topic) -> Column:
+    if topic.kind == "events" or topic.delete == "never":
+        return F.lit("payload is empty")
+    return F.when(
+        _is_keyless(topic), F.lit("payload is empty and the message key is no key of this topic")
+    )
+
+
+def _is_keyless(topic: Topic) -> Column:
+    return reduce(Column.__or__, [_column(topic, name).isNull() for name in topic.key])
 
 
 def _is_malformed(topic: Topic) -> Column:
@@ -106,13 +127,19 @@ def _is_malformed(topic: Topic) -> Column:
     )
 
 
-def _field_reasons(reasons: Column, name: str, spec: FieldSpec) -> Column:
+def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
+    spec = topic.fields[name]
     value, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
-    good = F.col("_empty")
-    wrong_type = value.isNull() & text.isNotNull()
-    reasons = reasons.when(~good & wrong_type, F.lit(f"field '{name}' is no {spec.type}"))
+    payload = ~F.col("_empty")
+    expected = payload & ~F.col("_deletes")  # with a delete, the key is enough
+    if name in topic.key:
+        expected = payload & ~_has_key_outside()
+        no_key = payload & _has_key_outside() & _column(topic, name).isNull()
+        reasons = reasons.when(no_key, F.lit(f"the message key has no {spec.type} '{name}'"))
+    wrong_type = payload & value.isNull() & text.isNotNull()
+    reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is no {spec.type}"))
     if spec.required:
-        reasons = reasons.when(~good & value.isNull(), F.lit(f"field '{name}' is missing"))
+        reasons = reasons.when(expected & value.isNull(), F.lit(f"field '{name}' is missing"))
     if spec.type == "timestamp_ms":
         beyond = ~value.between(FIRST_MILLISECOND, LAST_MILLISECOND)
         reasons = reasons.when(beyond, F.lit(f"field '{name}' is outside the years 1 to 9999"))

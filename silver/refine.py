@@ -6,6 +6,7 @@ the same batch, replayed after a crash at any point, changes nothing (invariant 
 Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables.py`.
 """
 
+from collections.abc import Mapping
 from functools import reduce
 
 import structlog
@@ -20,7 +21,9 @@ from bronze.topics import Topic, TopicFile, snake_case
 from silver.changelog import apply_changes
 from silver.decode import AS_IT_CAME, decode
 from silver.enrich import LookupState, apply_events
+from silver.payload import Schema
 from silver.reconcile import Books
+from silver.schemas import SchemaRegistry
 from silver.tables import (
     QUARANTINE,
     RECONCILIATION,
@@ -92,16 +95,24 @@ class Refinery:
         self._settings = settings
         self._topics = topics
         self._checkpoint = checkpoint
+        self._registry = SchemaRegistry(settings)
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
         books = Books(batch_id)
-        for row in batch.groupBy("source").count().collect():
-            books.topic(row["source"]).messages_in = row["count"]
+        versions: dict[str, set[int]] = {}
+        for row in batch.groupBy("source", "schema_version").count().collect():
+            books.topic(row["source"]).messages_in += row["count"]
+            if row["schema_version"] is not None:
+                versions.setdefault(row["source"], set()).add(row["schema_version"])
         if not books.topics:  # Spark runs one empty batch for tables without rows
             return
         decoded = {
-            name: decode(batch.where(F.col("source") == name), topic).persist()
+            name: decode(
+                batch.where(F.col("source") == name),
+                topic,
+                self._schemas(topic, versions.get(name, set())),
+            ).persist()
             for name, topic in self._topics.topics.items()
             if name in books.topics
         }
@@ -114,6 +125,9 @@ class Refinery:
             for rows in decoded.values():
                 rows.unpersist()
         log.info("batch refined", batch=batch_id, **books.totals())
+
+    def _schemas(self, topic: Topic, versions: set[int]) -> Mapping[int, Schema]:
+        return self._registry.schemas(topic, versions) if topic.format == "registry" else {}
 
     def _count(self, decoded: dict[str, DataFrame], books: Books) -> None:
         """Book what was decoded; the one job that fills the cache of all decoded rows."""

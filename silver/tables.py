@@ -50,6 +50,20 @@ RECONCILIATION = TableSpec(
 )
 
 
+SCHEMAS = TableSpec(
+    "silver",
+    "schemas",
+    "Schema versions that messages were published with. Grain: topic and version; never changed",
+    (
+        Column("topic", "string", "Short name of the topic", nullable=False),
+        Column("version", "bigint", "Version, counted by the broker from 0", nullable=False),
+        Column("type", "string", "AVRO, JSON or the name of a primitive", nullable=False),
+        Column("definition", "string", "The schema; empty for primitives", nullable=False),
+    ),
+    {"delta.appendOnly": "true"},
+)
+
+
 def sql_type(field: FieldSpec) -> str:
     """The column type of a field."""
     return {"timestamp_ms": "timestamp", "long": "bigint"}.get(field.type, field.type)
@@ -124,6 +138,7 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
         *(enriched_table(topic, topics) for topic in topics.events()),
         QUARANTINE,
         RECONCILIATION,
+        *([SCHEMAS] if any(t.format == "registry" for t in topics.topics.values()) else []),
     ]
 
 

@@ -1,0 +1,62 @@
+"""The schema versions of the topics whose payloads are read by the broker's schema registry.
+
+Kept in `silver.schemas` as soon as a message has them: what bronze holds can be read again when
+the broker has long forgotten the topic. A version never changes, so a replay reads the same.
+"""
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from bronze.admin import PulsarAdmin
+from bronze.settings import LakeSettings
+from bronze.topics import Topic
+from silver.payload import Schema
+from silver.tables import SCHEMAS
+
+
+class SchemaRegistry:
+    """What one silver query knows of the registry."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self._known: dict[str, dict[int, Schema]] | None = None
+
+    def schemas(self, topic: Topic, versions: Collection[int]) -> Mapping[int, Schema]:
+        """The schemas of at least these versions of a topic; those that the registry lacks fail.
+
+        Raises:
+            BrokerError: one is not known yet, and the broker does not answer.
+        """
+        if self._known is None:
+            self._known = self._read()
+        known = self._known.setdefault(topic.name, {})
+        if not known.keys() >= set(versions):
+            found = self._ask(topic)
+            new = {version: found[version] for version in found.keys() - known.keys()}
+            self._write(topic, new)
+            known.update(new)
+        return known
+
+    def _read(self) -> dict[str, dict[int, Schema]]:
+        found: dict[str, dict[int, Schema]] = {}
+        for row in DeltaTable(SCHEMAS.path(self._settings)).to_pyarrow_table().to_pylist():
+            schema = Schema(row["type"], row["definition"])
+            found.setdefault(row["topic"], {})[row["version"]] = schema
+        return found
+
+    def _ask(self, topic: Topic) -> dict[int, Schema]:
+        with PulsarAdmin(self._settings.connection) as admin:
+            found = admin.schemas(f"persistent://{self._settings.pulsar_namespace}/{topic.name}")
+        return {each["version"]: Schema(each["type"], each.get("data", "")) for each in found}
+
+    def _write(self, topic: Topic, new: Mapping[int, Schema]) -> None:
+        if not new:
+            return
+        rows = [
+            {"topic": topic.name, "version": version, **schema._asdict()}
+            for version, schema in sorted(new.items())
+        ]
+        table = DeltaTable(SCHEMAS.path(self._settings))
+        write_deltalake(table, pa.Table.from_pylist(rows), mode="append")
