@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -17,7 +18,6 @@ from bronze.offsets import START, WHOLE, Position
 DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
 OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
-ENTRY_HEADERS = ("num-batch-message", "chunk-id", "num-chunks-from-msg")
 
 
 class _NotYetError(Exception):
@@ -33,16 +33,22 @@ class AlreadyThereError(BrokerError):
 
 
 class Entry(NamedTuple):
-    """What an entry holds: `messages` of a batch, or chunk `chunk` (from 0) of `chunks`."""
+    """What an entry holds: `messages` of a batch, or chunk `chunk` (from 0) of `chunks`.
+
+    is_hidden: readers never see it: it marks the end of a transaction, or is of an aborted one.
+    is_pending: a transaction that is open holds it back, be it of that transaction or behind it.
+    """
 
     messages: int
     chunk: int | None
     chunks: int | None
+    is_hidden: bool
+    is_pending: bool
 
     @property
-    def ends_inside_a_message(self) -> bool:
-        """Whether later chunks of its message are in later entries."""
-        return self.chunk is not None and self.chunks is not None and self.chunk + 1 < self.chunks
+    def ends_a_message(self) -> bool:
+        """Whether no chunks of its message are in later entries."""
+        return self.chunk is None or self.chunks is None or self.chunk + 1 == self.chunks
 
 
 class PulsarAdmin:
@@ -109,6 +115,14 @@ class PulsarAdmin:
         """Let the broker drop messages of a namespace whose sequence ids it has seen."""
         self._ask("POST", f"namespaces/{namespace}/deduplication", json=True)
 
+    def deduplicates(self, namespace: str) -> bool:
+        """Whether the broker does so in a namespace: by its own policy, else the broker's."""
+        own = self._ask("GET", f"namespaces/{namespace}/deduplication").text
+        if own.strip():
+            return own.strip() == "true"
+        everywhere = self._ask("GET", "brokers/configuration/runtime").json()
+        return bool(everywhere.get("brokerDeduplicationEnabled") == "true")
+
     def partitions(self, topic: str) -> list[str]:
         """The topics behind a partitioned topic; a topic without partitions is its own."""
         count = self._partition_count(topic)
@@ -145,12 +159,38 @@ class PulsarAdmin:
     def entry(self, partition: str, position: Position) -> Entry | None:
         """What an entry holds, None if it is gone."""
         path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
-        with self._client.stream("GET", path) as response:  # the payload may be megabytes
-            if response.is_error:
-                return None
-            told = {name: response.headers.get(f"X-Pulsar-{name}") for name in ENTRY_HEADERS}
-        batch, chunk, chunks = (int(value) if value else None for value in told.values())
-        return Entry(batch or 1, chunk, chunks)
+
+        def is_gone() -> bool:
+            return all(ledger.id != position.ledger for ledger in self.log(partition).ledgers)
+
+        try:
+            headers = self._ask("GET", path, is_gone=is_gone, without_body=True).headers
+        except TopicNotFoundError:
+            return None
+
+        def told(name: str) -> int | None:
+            value = headers.get(f"X-Pulsar-{name}")
+            return int(value) if value else None
+
+        hidden = headers.get("X-Pulsar-txn-aborted") == "true" or bool(told("marker-type"))
+        pending = headers.get("X-Pulsar-txn-uncommitted") == "true"
+        chunk = told("chunk-id"), told("num-chunks-from-msg")
+        return Entry(told("num-batch-message") or 1, *chunk, hidden, pending)
+
+    def last_readable(self, partition: str) -> Position:
+        """Where an open transaction holds readers back; asked only where there is one."""
+        path = _path(partition).partition("/")[2]
+        url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
+        ledger, entry = self._ask("GET", url).json()["maxReadPosition"].split(":")
+        return Position(int(ledger), int(entry))
+
+    def compacted(self, partition: str) -> Position:
+        """Up to where a topic partition is compacted."""
+        stats = self.internal_stats(partition)
+        if stats["compactedLedger"]["entries"] <= 0:
+            return START
+        ledger, entry = stats["cursors"]["__compaction"]["markDeletePosition"].split(":")
+        return Position(int(ledger), int(entry))
 
     def position_at(self, partition: str, epoch_ms: int) -> Position:
         """The last position that was published before an instant; its entry may be -1."""
@@ -239,12 +279,24 @@ class PulsarAdmin:
         stop=stop_after_delay(DEADLINE_SECONDS),
         reraise=True,
     )
-    def _ask_patiently(self, method: str, path: str, **content: Any) -> httpx.Response:
-        response = self._client.request(method, path, **content)
+    def _ask_patiently(
+        self,
+        method: str,
+        path: str,
+        *,
+        is_gone: Callable[[], bool] = lambda: False,
+        without_body: bool = False,
+        **content: Any,
+    ) -> httpx.Response:
+        """Ask until the broker answers; `is_gone` tells whether its 500 is no passing trouble."""
+        with self._client.stream(method, path, **content) as response:
+            if response.is_error or not without_body:  # a body may be megabytes
+                response.read()
         ownerless = response.status_code == 412 and OWNERLESS in response.text
-        if ownerless or response.status_code in (307, 500, 502, 503, 504):
+        gone = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR and is_gone()
+        if not gone and (ownerless or response.status_code in (307, 500, 502, 503, 504)):
             raise _NotYetError(_reason(response))
-        if response.status_code == httpx.codes.NOT_FOUND:
+        if gone or response.status_code == httpx.codes.NOT_FOUND:
             message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
             raise TopicNotFoundError(message)
         if response.status_code == httpx.codes.CONFLICT:

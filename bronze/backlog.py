@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from bronze.offsets import WHOLE, Position
+from bronze.offsets import START, WHOLE, Position
 
 
 class Ledger(NamedTuple):
@@ -61,13 +61,22 @@ class PartitionRange(InputPartition):
     """Work of one task: the messages of a topic partition behind `after`, up to and with `until`.
 
     receiver_queue: how many messages the client may hold, so that they fit in memory.
+    compacted: up to where the compacted copy goes, if that is to be read.
     """
 
-    def __init__(self, topic: str, after: Position, until: Position, receiver_queue: int) -> None:
+    def __init__(
+        self,
+        topic: str,
+        after: Position,
+        until: Position,
+        receiver_queue: int,
+        compacted: Position = START,
+    ) -> None:
         self.topic = topic
         self.after = after
         self.until = until
         self.receiver_queue = receiver_queue
+        self.compacted = compacted
 
 
 def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import deltalake
 from pyspark.sql import SparkSession
@@ -25,11 +25,6 @@ from bronze.tables import TableSpec
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
-# Sources are kept by name: topics may be added to a lake, and taken away.
-BY_NAME = {
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.streaming.offsetLog.formatVersion": "2",
-}
 
 
 def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
@@ -157,8 +152,6 @@ def claim_tables(
     Raises:
         CheckpointError: it is in use, torn, or not of these tables.
     """
-    for name, value in BY_NAME.items():
-        spark.conf.set(name, value)
     checkpoint = claim(settings, query)
     try:
         checkpoint.check_logs(settings, tables)
@@ -170,20 +163,19 @@ def claim_tables(
     return checkpoint
 
 
-def source_offsets(file: Path) -> dict[str, str]:
-    """The offsets of a file of Spark's offset log, by the names of the sources.
+def source_offsets(file: Path) -> list[Any]:
+    """The offsets of the sources in a file of Spark's offset log.
+
+    Each is JSON on a line of its own; behind the source's name and a colon where sources have one.
 
     Raises:
-        ValueError: it is torn.
+        ValueError: the file is torn.
     """
-    version, metadata, *lines = file.read_text().splitlines()
+    _, metadata, *lines = file.read_text().splitlines()
     json.loads(metadata)
-    found = {name: offset for name, _, offset in (line.partition(":") for line in lines)}
-    if version != "v2" or not found:
+    if not lines:
         raise ValueError(file)
-    for offset in found.values():
-        json.loads(offset)
-    return found
+    return [json.loads(line[max(line.find("{"), 0) :]) for line in lines]
 
 
 def _newest(folder: Path) -> Path | None:

@@ -39,10 +39,10 @@ def ingest_topic(
     spark.dataSource.register(PulsarDataSource)
     messages = (
         spark.readStream.format("pulsar")
-        .name(topic.name)
         .options(**settings.connection.options())
         .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
         .option("subscription", subscription(checkpoint.id))
+        .option("readCompacted", str(topic.compacted).lower())
         .options(**_limits(settings))
         .load()
     )

@@ -14,6 +14,7 @@ from bronze.options import PulsarOptions
 
 ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 8 << 20
+NO_MORE_MS = 1_000
 NONE: Sequence[tuple[str, str]] = ()
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
@@ -79,18 +80,24 @@ def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.Reco
     last = work.after
     try:
         reader = client.create_reader(
-            work.topic, _start(work.after), receiver_queue_size=work.receiver_queue
+            work.topic,
+            _start(work.after),
+            receiver_queue_size=work.receiver_queue,
+            is_read_compacted=options.read_compacted,
         )
         entries = _Entries(reader, options.read_timeout_ms)
+        if options.read_compacted:
+            entries = _CompactedEntries(reader, options.read_timeout_ms, work)
         rows = _Rows(work.topic)
-        while True:
-            last, messages = entries.next()
+        while not entries.have_ended():
+            last, index, messages = entries.next()
             if Position(last.ledger, last.entry, 0) > work.until:
                 break
             # The client starts at the beginning of the entry, and a bound may lie within one.
             first = work.after.batch + 1 if last[:2] == work.after[:2] else 0
             end = work.until.batch + 1 if last[:2] == work.until[:2] else WHOLE
-            rows.add(last, messages[first:end], first)
+            first = max(first, index)
+            rows.add(last, messages[first - index : max(end - index, 0)], first)
             if rows.full():
                 yield rows.take()
             if last >= work.until:
@@ -126,10 +133,16 @@ class _Entries:
         self._receive = reader._reader.read_next  # noqa: SLF001
         self._timeout_ms = timeout_ms
 
-    def next(self) -> tuple[Position, list[Any]]:
-        """The position of the next entry, and all its messages."""
+    def have_ended(self) -> bool:
+        """Whether there is no other, though the end of the range was not seen."""
+        return False
+
+    def next(self) -> tuple[Position, int, list[Any]]:
+        """The position of the next entry, the index of its first message, and all of them."""
+        return self._entry_of(self._receive(self._timeout_ms))
+
+    def _entry_of(self, message: Any) -> tuple[Position, int, list[Any]]:
         receive, timeout = self._receive, self._timeout_ms
-        message = receive(timeout)
         begun = message.message_id()
         size = batch_size(begun.serialize())
         messages = [message, *[receive(timeout) for _ in range(size - 1)]]
@@ -144,7 +157,42 @@ class _Entries:
                 "landed; the batch is tried again."
             )
             raise BrokerError(message_text)
-        return Position(*place), messages
+        return Position(*place), 0, messages
+
+
+class _CompactedEntries(_Entries):
+    """Reads what is compacted message by message: of a batch there may be but some left.
+
+    The last entry of a range may have been compacted away. That there is no more then takes two
+    witnesses: the broker says so, and a read brings nothing. (The client alone cannot be trusted:
+    `has_message_available` of a fresh reader may be False while there are messages.)
+    """
+
+    def __init__(self, reader: Any, timeout_ms: int, work: PartitionRange) -> None:
+        super().__init__(reader, timeout_ms)
+        self._reader = reader
+        self._horizon = work.compacted
+        self._all_compacted = work.until <= work.compacted
+        self._next: Any = None
+
+    def have_ended(self) -> bool:
+        if not self._all_compacted or self._reader.has_message_available():
+            return False
+        try:
+            self._next = self._receive(NO_MORE_MS)
+        except pulsar.Timeout:
+            return True
+        return False
+
+    def next(self) -> tuple[Position, int, list[Any]]:
+        message, self._next = self._next or self._receive(self._timeout_ms), None
+        place = message.message_id()
+        index = max(place.batch_index(), 0)
+        position = Position(place.ledger_id(), place.entry_id(), index)
+        if position > self._horizon:
+            return self._entry_of(message)
+        # Compaction blanks those messages of a batch that go; without a key none is kept.
+        return position, index, [message] if message.partition_key() else []
 
 
 class _Rows:

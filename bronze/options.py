@@ -19,8 +19,8 @@ KNOWN = (
     *OPTION_OF.values(),
     *("topic", "topics", "topicsPattern", "subscription"),
     *("startingPosition", "startingTimestamp", "endingPosition", "endingTimestamp"),
-    *("maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask", "readTimeoutMs"),
-    *("failOnDataLoss", "dataLossTable"),
+    *("readCompacted", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask"),
+    *("readTimeoutMs", "failOnDataLoss", "dataLossTable"),
 )
 SECRETS = ("token", "authtoken", "authparams", "password")
 BYTES_PER_TASK = 64 << 20
@@ -49,6 +49,8 @@ class PulsarOptions:
         by its mean entry size. Of both limits the tighter one holds. A partition with a backlog
         gets at least one entry.
     maxBytesPerTask: a partition with more than that is read by several tasks. Default 64 MiB.
+    readCompacted: whether to read the compacted copy of a topic, as far as it goes: of each key the
+        last message. What retention has dropped of a changelog is in there alone. Default false.
     readTimeoutMs: how long one message may take to come before the task fails. Default 60000.
     failOnDataLoss: whether a stream stops when unread messages are gone: dropped by message TTL,
         or with a topic that was deleted or made anew. Default true. With false it goes on, once
@@ -64,6 +66,7 @@ class PulsarOptions:
     max_messages_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_bytes_per_task: int
+    read_compacted: bool
     read_timeout_ms: int
     data_loss_table: str | None
 
@@ -92,6 +95,7 @@ class PulsarOptions:
             max_messages_per_trigger=_number(given, "maxMessagesPerTrigger"),
             max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
             max_bytes_per_task=_number(given, "maxBytesPerTask") or BYTES_PER_TASK,
+            read_compacted=boolean("readCompacted", given.get("readCompacted", "false")),
             read_timeout_ms=_number(given, "readTimeoutMs") or 60_000,
             data_loss_table=_data_loss_table(given),
         )
@@ -163,13 +167,18 @@ def _bound(given: Mapping[str, str], which: str, default: Literal["earliest", "l
         message = f"Options {which}Position and {which}Timestamp say the same; set one of them."
         raise SettingsError(message)
     if instant:
-        return _instant(f"{which}Timestamp", instant)
+        return epoch_ms(f"{which}Timestamp", instant)
     if position in ("earliest", "latest"):
         return position  # type: ignore[return-value]  # a Literal by the test above
     return _positions(f"{which}Position", position) if position else default
 
 
-def _instant(name: str, value: str) -> int:
+def epoch_ms(name: str, value: str) -> int:
+    """The instant that an option names, ISO 8601 with a time zone or epoch milliseconds.
+
+    Raises:
+        SettingsError: it names none.
+    """
     if value.isdigit():
         return int(value)
     try:

@@ -1,8 +1,9 @@
 """Plans what a batch reads: where topics end, how far a batch may go, how it is cut into tasks.
 
 Lives in the one Python process beside the driver that plans, with one connection to the admin
-API. Cuts lie between entries, and never inside a message that its producer sent in chunks: the
-client gives such a message only to who has read all of its chunks.
+API. A batch ends with an entry that readers see: not with the mark of a transaction, nor with what
+an open one holds back. Cuts lie between entries, and never inside a message that its producer sent
+in chunks: the client gives such a message only to who has read all of its chunks.
 """
 
 import itertools
@@ -21,11 +22,11 @@ RECEIVER_MESSAGES = (10, 10_000)
 class Planner:
     """Plans for one reader. Not shared between threads; does not travel to workers."""
 
-    def __init__(self, options: PulsarOptions) -> None:
+    def __init__(self, options: PulsarOptions, admin: PulsarAdmin) -> None:
         self._options = options
-        self.admin = PulsarAdmin(options.connection)
+        self.admin = admin
         self.known_partitions: list[str] = []
-        self._newest: dict[str, tuple[Position, Position, Entry | None]] = {}
+        self._newest: dict[str, tuple[Position, Position, int]] = {}
 
     def partitions(self) -> list[str]:
         """The topic partitions that the options name, as they are now.
@@ -40,18 +41,21 @@ class Planner:
 
     def last_positions(self) -> Offset:
         """The last complete message of each partition that has one."""
-        found = {}
         self.known_partitions = self.partitions()
-        for name in self.known_partitions:
-            last = self.admin.last_position(name)
-            if last.entry >= 0:
-                known = self._newest.get(name)
-                if known is None or known[0] != last:
-                    complete, entry = self._complete(name, last)
-                    self._newest[name] = known = (last, complete, entry)
-                if known[1] > START:
-                    found[name] = known[1]
-        return found
+        found = {name: self._last_position(name) for name in self.known_partitions}
+        return {name: position for name, position in found.items() if position.entry >= 0}
+
+    def _last_position(self, name: str) -> Position:
+        last = self.admin.last_position(name)
+        if last.entry < 0:
+            return last
+        known = self._newest.get(name)
+        # What an open transaction holds back may be free later, with nothing written since.
+        if known is None or known[0] != last or known[1] != last:
+            readable, entry = self._readable(name, last)
+            known = (last, readable, entry.messages if entry else 1)
+            self._newest[name] = known
+        return known[1]
 
     def resolve(self, bound: Bound) -> Offset:
         """The positions that a bound means.
@@ -97,6 +101,15 @@ class Planner:
             for name, log in logs.items()
         }
 
+    def waiting(self, begun: Offset, end: Offset) -> dict[str, tuple[int, int]]:
+        """Entries and stored bytes of each partition between two offsets."""
+        found = {}
+        for name, until in end.items():
+            after = begun.get(name, START)
+            log = self.admin.log(name) if after < until else PartitionLog([])
+            found[name] = _entries(log, after, until), _bytes(log, after, until)
+        return found
+
     def ranges(self, begun: Mapping[str, Position], end: Offset) -> Sequence[PartitionRange]:
         """The tasks of a batch: one per partition with something new, more for a huge one."""
         found = []
@@ -105,10 +118,6 @@ class Planner:
             if until != after:  # before it, where a topic was made anew: then from its start
                 found += self._split(name, after if until > after else START, until)
         return found
-
-    def close(self) -> None:
-        """Give up the connection."""
-        self.admin.close()
 
     def _split(self, name: str, after: Position, until: Position) -> list[PartitionRange]:
         log = self.admin.log(name)
@@ -122,7 +131,8 @@ class Planner:
         message = max(size // max(entries, 1) // self._batch_size(name), 1)
         least, most = RECEIVER_MESSAGES
         queue = max(least, min(RECEIVER_BYTES // message, most))
-        return [PartitionRange(name, *cut, queue) for cut in itertools.pairwise(cuts)]
+        horizon = self.admin.compacted(name) if self._options.read_compacted else START
+        return [PartitionRange(name, *cut, queue, horizon) for cut in itertools.pairwise(cuts)]
 
     def _cut(
         self, name: str, log: PartitionLog, begun: Position, entries: int, end: Position
@@ -130,28 +140,34 @@ class Planner:
         """The end of a range of so many entries, moved so that it ends with a whole message."""
         cut = min(log.advance(begun, entries), end)
         while cut < end:
-            complete, _ = self._complete(name, cut, log)
-            if complete > begun:
-                return complete
+            whole, _ = self._readable(name, cut, log)
+            if whole > begun:
+                return whole
             cut = min(log.advance(cut, 1), end)
         return cut
 
-    def _complete(
+    def _readable(
         self, name: str, position: Position, log: PartitionLog | None = None
     ) -> tuple[Position, Entry | None]:
-        """A position, or the one before the message whose chunks go on behind it; its entry."""
+        """A position, or the next before it that a batch may end with, and its entry."""
         entry = self.admin.entry(name, position)
-        found = entry
-        while found is not None and found.ends_inside_a_message:
-            log = log or self.admin.log(name)
+        if entry is None and self._options.read_compacted:
+            return position, None  # the compacted copy may go on up to there
+        if entry is not None and entry.is_pending:
+            position = self.admin.last_readable(name)
+            entry = self.admin.entry(name, position) if position.entry >= 0 else None
+        while entry is None or entry.is_hidden or not entry.ends_a_message:
+            log = log if log and entry else self.admin.log(name)
+            skipped = (entry.chunk or 0) + 1 if entry else 0
             upto = log.entries_behind(START) - log.entries_behind(position)
-            position = log.advance(START, upto - (found.chunk or 0) - 1)
-            found = None if position == START else self.admin.entry(name, position)
+            position = log.advance(START, upto - skipped)
+            if position == START:
+                return START, None
+            entry = self.admin.entry(name, position)
         return position, entry
 
     def _batch_size(self, name: str) -> int:
-        entry = self._newest[name][2] if name in self._newest else None
-        return entry.messages if entry else 1
+        return self._newest[name][2] if name in self._newest else 1
 
 
 def _entries(log: PartitionLog, after: Position, until: Position) -> int:

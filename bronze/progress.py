@@ -1,11 +1,12 @@
 """How far bronze has come in its topics, read from the checkpoint and the broker; no Spark."""
 
-import json
 from dataclasses import dataclass
 
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import last_commit, source_offsets
-from bronze.offsets import START, Offset, from_json
+from bronze.offsets import Offset, from_json
+from bronze.options import PulsarOptions
+from bronze.planning import Planner
 from bronze.settings import LakeSettings
 
 
@@ -29,21 +30,18 @@ class Lag:
 def committed_offset(settings: LakeSettings, topic: str) -> Offset:
     """The offset of the last finished batch of a topic's query; empty if there is none."""
     file = last_commit(settings, f"bronze.{topic}")
-    return {} if file is None else from_json(json.loads(source_offsets(file)[topic]))
+    return from_json(source_offsets(file)[0]) if file else {}
 
 
 def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
-    """How far the broker is ahead of bronze.
+    """How far what readers can see is ahead of bronze.
 
     Raises:
         BrokerError: the broker does not answer, or has no such topic.
     """
-    offset = committed_offset(settings, topic)
-    behind = landed = 0
-    for name in admin.partitions(f"persistent://{settings.pulsar_namespace}/{topic}"):
-        position = offset.get(name, START)
-        log = admin.log(name)
-        entries = log.entries_behind(position)
-        behind += entries
-        landed += log.entries_behind(START) - entries
-    return Lag(behind, landed)
+    name = f"persistent://{settings.pulsar_namespace}/{topic}"
+    planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)
+    last = planner.last_positions()
+    landed = {n: p for n, p in committed_offset(settings, topic).items() if n in last}
+    counts = (planner.waiting(landed, last), planner.waiting({}, landed))
+    return Lag(*(sum(entries for entries, _ in each.values()) for each in counts))

@@ -3,9 +3,10 @@
 Guarantee of a stream: exactly once where the namespace has message deduplication on, as a replayed
 batch sends the same sequence ids under the same producer names, and the broker drops what it has.
 That takes a query whose tasks get the same rows in the same order in a replay (no shuffle by
-`rand()`, the same shuffle partitions). Where deduplication is off, and for batch writes: at least
-once. Parallelism: one producer per task. Messages are not batched, as a batch that is cut
-elsewhere in a replay would be dropped or kept as a whole.
+`rand()`, the same shuffle partitions). A batch write that names its batch, as from `foreachBatch`,
+has the same guarantee. Other batch writes, and where deduplication is off: at least once.
+Parallelism: one producer per task. Messages are not batched, as a batch that is cut elsewhere in a
+replay would be dropped or kept as a whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ COLUMNS = {
     "properties": ("map<string,string>",),
     "partition": ("int", "bigint"),
 }
-KNOWN = (*OPTION_OF.values(), "topic", "producerName", "checkpointLocation")  # the last is Spark's
+KNOWN = (*OPTION_OF.values(), "topic", "producerName", "batchId", "checkpointLocation")
 BATCH_ID = "streaming.sql.batchId"
 ROWS_BITS = 31  # sequence id = batch id and, in the lower bits, the row within the task
 MAX_PENDING = 5_000
@@ -46,6 +47,8 @@ class SinkOptions:
     topic: full name, `persistent://tenant/namespace/topic`. Required.
     producerName: name by which the broker recognises a replayed batch. Required for a stream, and
         to be the same after a restart; no other query may use it.
+    batchId: for a batch write with a producerName: number of the batch, ever higher. One that was
+        written before adds nothing.
 
     Columns of the rows: `payload` (binary or string; NULL is sent as an empty message, which in a
     changelog deletes the key), and where wanted `key`, `event_time`, `properties` and `partition`:
@@ -55,6 +58,7 @@ class SinkOptions:
     connection: Connection
     topic: str
     producer_name: str | None
+    batch_id: int | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str], schema: StructType) -> "SinkOptions":
@@ -68,7 +72,16 @@ class SinkOptions:
             message = "Option 'topic': name it in full, persistent://tenant/namespace/topic."
             raise SettingsError(message)
         _check_columns(schema)
-        return cls(Connection.parse(given), given["topic"], given.get("producerName"))
+        batch = given.get("batchId")
+        if batch is not None and not (batch.isdigit() and given.get("producerName")):
+            message = f"Option batchId: '{batch}' must be a number, and go with a producerName."
+            raise SettingsError(message)
+        return cls(
+            Connection.parse(given),
+            given["topic"],
+            given.get("producerName"),
+            int(batch) if batch else None,
+        )
 
 
 class PulsarStreamWriter(DataSourceStreamArrowWriter):
@@ -87,11 +100,10 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         """Send the rows of one task. Runs in a worker."""
         context = TaskContext.get()
         batch = context.getLocalProperty(BATCH_ID) if context else None
-        if context is None or batch is None:
+        if batch is None:
             message = "The sink cannot tell the batch it writes; is this a streaming query?"
             raise BrokerError(message)
-        name = f"{self._options.producer_name}-{context.partitionId()}"
-        _send(self._options, iterator, name, int(batch) << ROWS_BITS)
+        _send(self._options, iterator, int(batch))
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -102,14 +114,14 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
 
 
 class PulsarBatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch query, at least once."""
+    """Writes the rows of a batch query: at least once, unless it has a batchId."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Send the rows of one task. Runs in a worker."""
-        _send(self._options, iterator, None, None)
+        _send(self._options, iterator, self._options.batch_id)
         return WriterCommitMessage()
 
 
@@ -128,12 +140,8 @@ def _check_columns(schema: StructType) -> None:
         raise SettingsError(message)
 
 
-def _send(
-    options: SinkOptions,
-    batches: Iterator[pa.RecordBatch],
-    producer_name: str | None,
-    first_sequence: int | None,
-) -> None:
+def _send(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch_id: int | None) -> None:
+    """Send the rows of one task; those of a batch with an id under names it has in a replay."""
     import pulsar
 
     client = options.connection.client()
@@ -144,8 +152,11 @@ def _send(
             failures.append(result)
 
     try:
-        producers = _Producers(client, options.topic, producer_name)
-        sequence = first_sequence
+        context = TaskContext.get()
+        task = context.partitionId() if context else 0
+        name = None if batch_id is None else f"{options.producer_name}-{task}"
+        sequence = None if batch_id is None else batch_id << ROWS_BITS
+        producers = _Producers(client, options.topic, name)
         for batch in batches:
             for row in batch.to_pylist():
                 producers.of(row.get("partition")).send_async(

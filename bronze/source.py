@@ -95,17 +95,18 @@ class PulsarBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
+        from bronze.admin import PulsarAdmin
         from bronze.planning import Planner
 
-        planner = Planner(self._options)
-        try:
+        with PulsarAdmin(self._options.connection) as admin:
+            planner = Planner(self._options, admin)
             last = planner.last_positions()
             bound = self._options.ending
             ending = last if bound == "latest" else planner.resolve(bound)
+            begun = planner.resolve(self._options.starting)
             end = {name: min(ending.get(name, START), p) for name, p in last.items()}
-            return planner.ranges(planner.resolve(self._options.starting), end)
-        finally:
-            planner.close()
+            end = {name: p for name, p in end.items() if p > begun.get(name, START)}
+            return planner.ranges(begun, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one range."""
@@ -127,6 +128,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offset | None = None
         self._last: Offset = {}
+        self._waiting: dict[str, tuple[int, int]] = {}
         self._tools: tuple[Planner, RetentionGuard] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -163,11 +165,17 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = {n: p for n, p in self._last.items() if p != begun.get(n)}
         if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
             end = planner.limited(begun, end)
-        return to_json({**begun, **end})
+        end = {**begun, **end}
+        self._waiting = planner.waiting(end, self._last)
+        return to_json(end)
 
     def reportLatestOffset(self) -> OffsetJson:
-        """The end of the topics, for the lag in the query's progress."""
-        return to_json(self._last)
+        """The end of the topics and the lag behind this batch, for the query's progress."""
+        return {
+            name: {**position, "entriesBehind": entries, "bytesBehind": size}
+            for name, position in to_json(self._last).items()
+            for entries, size in [self._waiting.get(name, (0, 0))]
+        }
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a batch."""
@@ -184,16 +192,17 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Give up the connection of the planner."""
         if self._tools is not None:
-            self._tools[0].close()
+            self._tools[0].admin.close()
             self._tools = None
 
     def _open(self) -> "tuple[Planner, RetentionGuard]":
         # Here, as only planning needs it: every worker that reads would pay for the import.
+        from bronze.admin import PulsarAdmin
         from bronze.guard import RetentionGuard
         from bronze.planning import Planner
 
         if self._tools is None:
-            planner = Planner(self._options)
+            planner = Planner(self._options, PulsarAdmin(self._options.connection))
             name = self._options.subscription or ""
             guard = RetentionGuard(planner.admin, name, self._options.data_loss_table)
             self._tools = planner, guard

@@ -91,6 +91,7 @@ class Topic(Declaration):
         beside the key, and the message key, split at `|`, is the key.
     delete: which messages of a changelog delete their key. `tombstone` (default): those without
         payload. `never`. Or `{ field = "op", equals = "d" }`: those, and tombstones.
+    compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -105,6 +106,7 @@ class Topic(Declaration):
     message_key: Name | None = None
     event_time: Name | None = None
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
+    compacted: bool = False
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = {}
 
@@ -128,9 +130,10 @@ class Topic(Declaration):
         if self.lookups and self.kind == "changelog":
             message = f"topic '{self.name}' is a changelog; only events have lookups"
             raise ValueError(message)
-        if self.delete != "tombstone" and self.kind == "events":
-            message = f"topic '{self.name}' has events, which nothing deletes; drop 'delete'"
-            raise ValueError(message)
+        for name in ("delete", "compacted"):
+            if self.kind == "events" and name in self.model_fields_set:
+                message = f"topic '{self.name}' has events, which are all kept; drop '{name}'"
+                raise ValueError(message)
         bare = {"string": "string", "bytes": "binary"}.get(self.format)
         if bare and [self.fields[name].type for name in self.values] != [bare]:
             message = (

@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
+from bronze.errors import SettingsError
 from bronze.ingest import ingest
 from bronze.job import AvailableNow, await_streams, configure_logs, exit_with
+from bronze.options import epoch_ms
+from bronze.replay import replay_topic
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import TopicFile, load_topics
 from gold.__main__ import FullRefresh, Select
@@ -21,6 +24,7 @@ from lakehouse.demo import demo as run_demo
 from lakehouse.generate import generate_shop
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
+from lakehouse.publish_table import publish_table
 from lakehouse.query import query
 from lakehouse.reset import reset as reset_lake
 from lakehouse.reset import what_goes
@@ -155,6 +159,56 @@ def publish(
         lake.settings, lake.topics, data, lambda topic, count: err.print(f"{topic}: {count}")
     )
     print_rows(("topic", "published"), list(sent.items()))
+
+
+@app.command("publish-table")
+def publish_changes(
+    table: Annotated[str, typer.Argument(help="Such as silver.users_state.")],
+    topic: Annotated[str, typer.Argument(help="Topic to send to; created where it is absent.")],
+    key: Annotated[list[str], typer.Option(help="Column that identifies a row; may be repeated.")],
+    op: Annotated[str, typer.Option(help="Field that says what happened: c, u or d.")] = "op",
+    partitions: Annotated[int, typer.Option(min=1, help="Of the topic, if it is created.")] = 1,
+    available_now: AvailableNow = False,
+) -> None:
+    """Send the changes of a table to a topic, as a changelog: first its rows, then each change.
+
+    Exactly once where the broker deduplicates in the namespace, else at least once.
+    """
+    require_broker(lake.settings)
+    with spark_session(lake.settings, "lakehouse-publish-table") as spark:
+        running = publish_table(
+            spark,
+            lake.settings,
+            table,
+            topic,
+            key=key,
+            op=op,
+            partitions=partitions,
+            available_now=available_now,
+        )
+        await_streams([running])
+
+
+@app.command()
+def replay(
+    table: Annotated[str, typer.Option(help="Bronze table that lost rows: bronze.<topic>.")],
+    begin: Annotated[str, typer.Option("--from", help="Instant: ISO 8601 with a time zone.")],
+    end: Annotated[str | None, typer.Option("--to", help="Instant; default: all landed.")] = None,
+) -> None:
+    """Bring messages that the broker still has back into a bronze table that has lost them.
+
+    Each once: what the table has stays as it is. Stop the stream of the topic first.
+    """
+    layer, _, name = table.partition(".")
+    if layer != "bronze" or name not in lake.topics.topics:
+        known = ", ".join(f"bronze.{name}" for name in lake.topics.topics)
+        message = f"'{table}' cannot be replayed; the tables that can are {known}."
+        raise SettingsError(message)
+    since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
+    require_broker(lake.settings)
+    with spark_session(lake.settings, "lakehouse-replay") as spark:
+        count = replay_topic(spark, lake.settings, lake.topics.topics[name], since, before)
+    out.print(f"{count} messages were missing in {table}, and are there now.")
 
 
 @app.command()

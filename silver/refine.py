@@ -34,6 +34,10 @@ from silver.tables import (
 )
 
 QUERY = "silver"
+SOURCES_BY_NAME = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
 BYTES_PER_BATCH = "256m"
 
 log = structlog.get_logger()
@@ -50,7 +54,12 @@ def refine(
     """
     require_bronze(settings, topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
-    messages = read_bronze(spark, settings, topics)
+    # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
+    # it of every query of the session.
+    session = spark.newSession()
+    for name, value in SOURCES_BY_NAME.items():
+        session.conf.set(name, value)
+    messages = read_bronze(session, settings, topics)
     batch = Refinery(settings, topics, checkpoint)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
     writer = writer.option("checkpointLocation", checkpoint.path)

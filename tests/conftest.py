@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from java_client import JavaClient, java_gateway
 from ports import free_port
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
@@ -40,9 +41,18 @@ def suite_settings(tmp_path_factory: pytest.TempPathFactory) -> LakeSettings:
 
 @pytest.fixture(scope="session")
 def broker(suite_settings: LakeSettings) -> Iterator[Broker]:
-    running = start_broker(suite_settings)
+    running = start_broker(suite_settings, extra={"transactionCoordinatorEnabled": "true"})
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
+    """A client of the suite's broker that can what the Python client cannot."""
+    with java_gateway(suite_settings) as gateway:
+        client = JavaClient(gateway, suite_settings.pulsar_url)
+        yield client
+        client.close()
 
 
 @pytest.fixture(scope="session")

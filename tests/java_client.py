@@ -38,25 +38,28 @@ def java_gateway(settings: LakeSettings) -> Iterator[JavaGateway]:
 class JavaClient:
     """A Java client of the broker of some settings."""
 
-    def __init__(self, gateway: JavaGateway, url: str, *, transactions: bool = False) -> None:
+    def __init__(self, gateway: JavaGateway, url: str) -> None:
         self.jvm: Any = gateway.jvm
         self._client = (
             self.jvm.org.apache.pulsar.client.api.PulsarClient.builder()
             .serviceUrl(url)
-            .enableTransaction(transactions)
+            .enableTransaction(True)
             .build()
         )
 
-    def schema(self, kind: str) -> Any:
-        """A schema of `org.apache.pulsar.client.api.Schema`, by its name there."""
-        return getattr(self.jvm.org.apache.pulsar.client.api.Schema, kind)
-
-    def producer(self, topic: str, kind: str = "BYTES") -> Any:
-        return self._client.newProducer(self.schema(kind)).topic(topic).create()
+    def producer(self, topic: str, *, batched: bool = False, checked: bool = False) -> Any:
+        """A producer of bytes, with no schema or `checked` as bytes of the topic's schema."""
+        schema = self.jvm.org.apache.pulsar.client.api.Schema
+        kind = schema.AUTO_PRODUCE_BYTES() if checked else schema.BYTES
+        builder = self._client.newProducer(kind).topic(topic).enableBatching(batched)
+        return builder.batchingMaxPublishDelay(50, self._unit("MILLISECONDS")).create()
 
     def transaction(self) -> Any:
-        minute = self.jvm.java.util.concurrent.TimeUnit.MINUTES
-        return self._client.newTransaction().withTransactionTimeout(5, minute).build().get()
+        builder = self._client.newTransaction().withTransactionTimeout(5, self._unit("MINUTES"))
+        return builder.build().get()
+
+    def _unit(self, name: str) -> Any:
+        return getattr(self.jvm.java.util.concurrent.TimeUnit, name)
 
     def close(self) -> None:
         self._client.close()

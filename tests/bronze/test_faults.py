@@ -1,18 +1,22 @@
 """What a broker does to a running stream."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 from deltalake import DeltaTable
+from ports import free_port
 from pyspark.sql import SparkSession
+from tcp_proxy import TcpProxy
 from tenacity import Retrying, stop_after_delay, wait_fixed
 from topic import LiveTopic, Outgoing
 
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import Running
 from bronze.ingest import ingest
-from bronze.settings import LakeSettings
-from lakehouse.broker import Broker
+from bronze.progress import topic_lag
+from bronze.settings import LakeSettings, load_settings
+from lakehouse.broker import Broker, start_broker
 
 DEADLINE_SECONDS = 120
 
@@ -22,6 +26,54 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture
 def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
     return LiveTopic(settings.model_copy(update={"trigger": "0 seconds"}), "o", 2)
+
+
+class FragileBroker:
+    """A broker of its own, whose clients all reach it through a proxy."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self.proxy = TcpProxy(urlsplit(settings.pulsar_url).port or 0)
+        self.url = f"pulsar://127.0.0.1:{self.proxy.port}"
+        self.admin_url = settings.pulsar_admin_url
+        self.start()
+
+    def start(self) -> None:
+        listener = {"advertisedListeners": f"cut:{self.url}", "internalListenerName": "cut"}
+        self._broker = start_broker(self._settings, extra=listener)
+
+    def stop(self) -> None:
+        self._broker.stop()
+
+
+@pytest.fixture(scope="module")
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FragileBroker]:
+    settings = load_settings(
+        home=tmp_path_factory.mktemp("fragile"),
+        pulsar_url=f"pulsar://127.0.0.1:{free_port()}",
+        pulsar_admin_url=f"http://127.0.0.1:{free_port()}",
+    )
+    broker = FragileBroker(settings)
+    yield broker
+    broker.stop()
+    broker.proxy.close()
+
+
+@pytest.fixture
+def fragile_topic(fragile: FragileBroker, settings: LakeSettings) -> LiveTopic:
+    own = {
+        "pulsar_url": fragile.url,
+        "pulsar_admin_url": fragile.admin_url,
+        "trigger": "0 seconds",
+    }
+    return LiveTopic(settings.model_copy(update=own), "o", 2)
+
+
+@pytest.fixture
+def fragile_stream(spark: SparkSession, fragile_topic: LiveTopic) -> Iterator[Running]:
+    [running] = ingest(spark, fragile_topic.settings, fragile_topic.topics)
+    yield running
+    running.stop()
 
 
 @pytest.fixture
@@ -59,3 +111,45 @@ def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
     topic.send(numbered(50, 90))
     assert landed(topic, stream, 90) == [f"{n:04d}".encode() for n in range(90)]
     assert stream.query.isActive
+
+
+def test_a_stream_outlives_a_restart_of_the_broker(
+    fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Running
+) -> None:
+    fragile_topic.send(numbered(0, 50))
+    landed(fragile_topic, fragile_stream, 50)
+    fragile.stop()
+    fragile.start()
+    fragile_topic.send(numbered(50, 90))
+    found = landed(fragile_topic, fragile_stream, 90)
+    assert found == [f"{n:04d}".encode() for n in range(90)]
+    assert fragile_stream.query.isActive
+
+
+def test_a_stream_outlives_cut_connections_while_it_reads(
+    fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Running
+) -> None:
+    """Messages so large that connections break in their midst."""
+    cuts, sent = 0, 0
+    for _ in range(8):
+        fragile_topic.send([Outgoing(b"%04d" % n + bytes(300_000)) for n in range(sent, sent + 20)])
+        sent += 20
+        cuts += wait_for_a_reader_and_cut(fragile, fragile_topic)
+    found = landed(fragile_topic, fragile_stream, sent)
+    assert [payload[:4] for payload in found] == [b"%04d" % n for n in range(sent)]
+    assert fragile_stream.query.isActive
+    assert cuts >= 4, "connections were cut while messages came"
+
+
+def wait_for_a_reader_and_cut(fragile: FragileBroker, topic: LiveTopic) -> int:
+    """Cut when a connection is open, or everything sent is landed already."""
+
+    def cut() -> int:
+        with PulsarAdmin(topic.settings.connection) as admin:
+            lag = topic_lag(admin, topic.settings, "o").entries
+        broken = fragile.proxy.cut() if lag else 0
+        assert broken or not lag
+        return broken
+
+    patient = Retrying(stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.01), reraise=True)
+    return patient(cut)

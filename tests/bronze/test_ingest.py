@@ -11,15 +11,17 @@ from topic import LiveTopic, Outgoing, Sent
 
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import checkpoint_id, claim
-from bronze.errors import CheckpointError, LakehouseError
+from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.ingest import ingest, subscription
 from bronze.job import await_streams
 from bronze.offsets import Position
 from bronze.progress import topic_lag
+from bronze.replay import replay_topic
 from bronze.settings import LakeSettings
 from lakehouse.broker import Broker
 
 NAME = "orders"
+FAR_FUTURE_MS = 4_000_000_000_000
 
 
 @pytest.fixture
@@ -240,3 +242,30 @@ def test_a_query_that_runs_elsewhere_is_not_started_again(
         land()
     other.release()
     land()
+
+
+def test_replay_brings_back_what_the_table_has_lost_and_nothing_twice(
+    spark: SparkSession, topic: LiveTopic, land: Callable[[], None]
+) -> None:
+    [declared] = topic.topics.topics.values()
+    with pytest.raises(SettingsError, match="Nothing of orders was landed yet"):
+        replay_topic(spark, topic.settings, declared, 0)
+    sent = topic.send(some(20), batched=True)
+    land()
+    path = topic.settings.table_path("bronze", NAME)
+    kept = landed(topic.settings)
+    sent += topic.send(some(15, seed=3))
+    land()
+    table = f"delta.`{path}`"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES (delta.appendOnly = false)")
+    spark.sql(f"DELETE FROM {table} WHERE entry % 2 = 0")
+    assert len(landed(topic.settings)) < len(kept)
+    later = topic.send(some(5, seed=4))
+    assert replay_topic(spark, topic.settings, declared, FAR_FUTURE_MS) == 0
+    assert replay_topic(spark, topic.settings, declared, 0, end=1) == 0
+    lost = len(sent) - len(landed(topic.settings))
+    assert replay_topic(spark, topic.settings, declared, 0) == lost > 0
+    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+    assert replay_topic(spark, topic.settings, declared, 0) == 0
+    land()
+    assert landed(topic.settings) == sorted(sent + later, key=lambda row: row[:4])

@@ -122,6 +122,17 @@ def test_rows_may_name_their_partition(spark: SparkSession, topic: LiveTopic) ->
         assert int(row.payload) % 3 == row.partition
 
 
+def test_a_batch_write_with_an_id_adds_nothing_when_it_is_repeated(
+    spark: SparkSession, topic: LiveTopic
+) -> None:
+    """As from `foreachBatch`."""
+    frame = spark.range(9).selectExpr("cast(id as string) as payload").coalesce(2)
+    for batch in (1, 1, 2):
+        writer = frame.write.format("pulsar").mode("append").options(**options(topic))
+        writer.option("producerName", "mine").option("batchId", str(batch)).save()
+    assert len(there(spark, topic)) == 18
+
+
 def test_a_schema_or_option_that_does_not_fit_is_refused_by_name() -> None:
     fits = StructType().add("payload", "binary").add("key", "string")
     assert SinkOptions.parse(GOOD, fits).producer_name is None
@@ -129,6 +140,8 @@ def test_a_schema_or_option_that_does_not_fit_is_refused_by_name() -> None:
         SinkOptions.parse({**GOOD, "topicc": "x"}, fits)
     with pytest.raises(SettingsError, match="'topic': name it in full"):
         SinkOptions.parse({**GOOD, "topic": "c"}, fits)
+    with pytest.raises(SettingsError, match="batchId: '7' must .* go with a producerName"):
+        SinkOptions.parse({**GOOD, "batchId": "7"}, fits)
     with pytest.raises(SettingsError, match="Column 'price double' cannot be written.*payload"):
         SinkOptions.parse(GOOD, StructType().add("price", "double"))
     with pytest.raises(SettingsError, match="no column 'payload'.*only key"):

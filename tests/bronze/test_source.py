@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from topic import LiveTopic, Outgoing, Sent
 
 from bronze.admin import PulsarAdmin
-from bronze.offsets import Position, to_json
+from bronze.offsets import START, Position, to_json
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
 from lakehouse.broker import Broker
@@ -85,6 +85,8 @@ def test_positions_bound_a_batch_read_to_the_message(read: Read, topic: LiveTopi
     ending = json.dumps(to_json({name: Position(*high[1:4])}))
     found = read(startingPosition=starting, endingPosition=ending)
     assert payloads(found) == sorted(s.payload or b"" for s in mine[4:-2])
+    behind = json.dumps(to_json({name: Position(*mine[-1][1:4]), f"{name[:-1]}1": START}))
+    assert read(startingPosition=behind, endingPosition=ending) == [], "the end is before the start"
 
 
 def test_timestamps_bound_a_batch_read(read: Read, topic: LiveTopic) -> None:
@@ -210,17 +212,27 @@ def test_a_new_stream_may_begin_at_the_end_or_at_a_position(
     assert payloads(stream.rows().collect()) == [b"10", b"11", b"12", b"13"]
 
 
-def test_progress_tells_where_the_stream_stands_and_where_the_topics_end(
+def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
     stream: Stream, topic: LiveTopic
 ) -> None:
     sent = topic.send(numbered(30))
-    [source] = stream.run(maxMessagesPerTrigger="12")[-1]["sources"]
+    batches = [batch["sources"][0] for batch in stream.run(maxMessagesPerTrigger="12")]
     last = {
         f"{topic.name}-partition-{n}": {"ledger": m.ledger, "entry": m.entry}
         for n in (0, 1)
         for m in [max((s for s in sent if s.partition == n), key=lambda s: s[:4])]
     }
-    assert source["endOffset"] == last == source["latestOffset"]
+    assert batches[-1]["endOffset"] == last
+    left = 30
+    for batch in batches:
+        left -= batch["numInputRows"]
+        lag = {name: place.pop("entriesBehind") for name, place in batch["latestOffset"].items()}
+        assert sum(lag.values()) == left
+        assert all(
+            (place.pop("bytesBehind") > 0) == (lag[name] > 0)
+            for name, place in batch["latestOffset"].items()
+        )
+        assert batch["latestOffset"] == last
 
 
 def test_a_stream_keeps_unread_messages_by_its_subscription(

@@ -1,0 +1,77 @@
+"""`lakehouse replay`: bring messages back into a bronze table that the broker still has.
+
+For a table that lost rows, by a restored backup or a `RESTORE`: what the topic holds between two
+instants, and the table does not, is appended. Exactly once: by position, in one commit, with the
+stream's checkpoint claimed, and never beyond what the stream has committed, which it lands itself.
+"""
+
+import json
+
+from pyspark.sql import SparkSession
+
+from bronze.admin import PulsarAdmin
+from bronze.checkpoint import claim_tables
+from bronze.errors import SettingsError
+from bronze.offsets import Offset, to_json
+from bronze.progress import committed_offset
+from bronze.settings import LakeSettings
+from bronze.source import PulsarDataSource
+from bronze.tables import bronze_table
+from bronze.topics import Topic
+
+POSITION = ("topic", "partition", "ledger", "entry", "batch_index")
+
+
+def replay_topic(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topic: Topic,
+    begin: int,
+    end: int | None = None,
+) -> int:
+    """Append what is missing of the messages published from `begin` on and before `end`.
+
+    Both are epoch milliseconds.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        CheckpointError: the topic is being landed by another process.
+        SettingsError: nothing of it was landed yet.
+    """
+    name = f"bronze.{topic.name}"
+    table = bronze_table(topic.name)
+    landed = committed_offset(settings, topic.name)
+    if not landed:
+        message = f"Nothing of {topic.name} was landed yet, so nothing can be replayed; run bronze."
+        raise SettingsError(message)
+    checkpoint = claim_tables(spark, settings, name, [table])
+    try:
+        spark.dataSource.register(PulsarDataSource)
+        found = (
+            spark.read.format("pulsar")
+            .options(**settings.connection.options())
+            .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
+            .option("startingTimestamp", str(begin))
+            .option("endingPosition", json.dumps(to_json(_end(settings, landed, end))))
+            .option("readCompacted", str(topic.compacted).lower())
+            .load()
+        )
+        path = table.path(settings)
+        there = spark.read.format("delta").load(path).select(*POSITION)
+        missing = found.join(there, [*POSITION], "left_anti").select(*found.columns).persist()
+        count = missing.count()
+        if count:
+            missing.write.format("delta").mode("append").save(path)
+        missing.unpersist()
+        return count
+    finally:
+        checkpoint.release()
+
+
+def _end(settings: LakeSettings, landed: Offset, end: int | None) -> Offset:
+    if end is None:
+        return landed
+    with PulsarAdmin(settings.connection) as admin:
+        return {name: min(p, admin.position_at(name, end)) for name, p in landed.items()}

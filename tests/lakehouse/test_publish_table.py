@@ -1,0 +1,176 @@
+"""The changes of a table as a changelog, sent to a real topic, and read back into a table."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import Row, SparkSession
+from shop_lake import ShopLake
+
+from bronze.admin import PulsarAdmin
+from bronze.errors import SettingsError
+from bronze.ingest import ingest
+from bronze.job import await_streams
+from bronze.settings import LakeSettings
+from bronze.source import PulsarDataSource
+from bronze.topics import load_topics
+from lakehouse.broker import Broker
+from lakehouse.publish_table import publish_table
+
+TOPICS = """
+[topics.accounts]
+kind = "changelog"
+key = ["bank", "id"]
+delete = { field = "op", equals = "d" }
+[topics.accounts.fields]
+op = "string"
+bank = "string"
+id = "long"
+owner = { type = "string", required = false }
+balance = "decimal(12,2)"
+"""
+KEY = ["bank", "id"]
+Send = Callable[[], None]
+
+
+@pytest.fixture
+def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> ShopLake:
+    file = tmp_path / "topics.toml"
+    file.write_text(TOPICS)
+    lake = ShopLake(spark, settings)
+    lake.topics = load_topics(file)
+    with PulsarAdmin(settings.connection) as admin:
+        admin.ensure_namespace(settings.pulsar_namespace)
+        admin.deduplicate(settings.pulsar_namespace)
+    return lake
+
+
+@pytest.fixture
+def table(lake: ShopLake) -> DeltaTable:
+    """`gold.accounts`, with a change data feed and two rows."""
+    path = lake.settings.table_path("gold", "accounts")
+    lake.spark.sql(
+        f"CREATE TABLE delta.`{path}` (bank string, id bigint, owner string, "
+        "balance decimal(12,2)) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    lake.spark.sql(f"INSERT INTO delta.`{path}` VALUES ('x', 1, 'Ada', 1.50), ('y', 1, null, 0)")
+    return DeltaTable.forPath(lake.spark, path)
+
+
+@pytest.fixture
+def send(lake: ShopLake) -> Send:
+    def send_it() -> None:
+        options: dict[str, Any] = {"key": KEY, "partitions": 2, "available_now": True}
+        running = publish_table(lake.spark, lake.settings, "gold.accounts", "accounts", **options)
+        await_streams([running])
+
+    return send_it
+
+
+def sent(lake: ShopLake) -> list[Row]:
+    lake.spark.dataSource.register(PulsarDataSource)
+    rows = (
+        lake.spark.read.format("pulsar")
+        .options(**lake.settings.connection.options())
+        .option("topic", f"persistent://{lake.settings.pulsar_namespace}/accounts")
+        .load()
+        .collect()
+    )
+    return sorted(rows, key=lambda row: (row.ledger, row.entry, row.partition))
+
+
+def test_creates_updates_and_deletes_arrive_in_the_order_of_each_key(
+    lake: ShopLake, table: DeltaTable, send: Send
+) -> None:
+    send()
+    table.update("bank = 'x'", {"balance": "balance + 1"})
+    table.update("bank = 'x'", {"owner": "'O''Hara'"})
+    table.delete("bank = 'y'")
+    lake.spark.sql(
+        f"INSERT INTO delta.`{table.detail().head()['location']}` VALUES ('y', 1, 'B', 9)"
+    )
+    send()
+    x, y = ([row for row in sent(lake) if row.key == key] for key in ("x|1", "y|1"))
+    assert [json.loads(row.payload) for row in x] == [
+        {"op": "c", "bank": "x", "id": 1, "owner": "Ada", "balance": 1.5},
+        {"op": "u", "bank": "x", "id": 1, "owner": "Ada", "balance": 2.5},
+        {"op": "u", "bank": "x", "id": 1, "owner": "O'Hara", "balance": 2.5},
+    ]
+    assert [json.loads(row.payload) for row in y] == [
+        {"op": "c", "bank": "y", "id": 1, "owner": None, "balance": 0.0},
+        {"op": "d", "bank": "y", "id": 1, "owner": None, "balance": 0.0},
+        {"op": "c", "bank": "y", "id": 1, "owner": "B", "balance": 9.0},
+    ]
+    assert all(row.event_time is not None for row in (*x, *y))
+
+
+def test_a_replayed_batch_sends_nothing_twice(
+    lake: ShopLake, table: DeltaTable, send: Send
+) -> None:
+    send()
+    table.update("bank = 'x'", {"balance": "balance + 1"})
+    send()
+    first = sent(lake)
+    [checkpoint] = (lake.settings.lake_dir / "_checkpoints").iterdir()
+    shutil.rmtree(checkpoint / "commits")
+    send()
+    assert len(first) == 3
+    assert sent(lake) == first
+
+
+def test_a_table_that_is_published_and_landed_again_is_the_same_table(
+    lake: ShopLake, table: DeltaTable, send: Send
+) -> None:
+    """The whole round: table, changes, topic, bronze, silver's current state."""
+    send()
+    table.update("bank = 'x'", {"balance": "balance + 1"})
+    table.delete("bank = 'y'")
+    send()
+    await_streams(ingest(lake.spark, lake.settings, lake.topics, available_now=True))
+    lake.refine()
+    columns = ["bank", "id", "owner", "balance"]
+    states = lake.table("accounts_state")
+    assert states.where("NOT is_deleted").select(columns).collect() == table.toDF().collect()
+    assert [(r["bank"], r["op"]) for r in states.where("is_deleted").collect()] == [("y", "d")]
+    assert lake.quarantined() == set()
+
+
+def test_a_deleted_key_of_silvers_state_is_sent_as_a_delete(lake: ShopLake, send: Send) -> None:
+    path = lake.settings.table_path("gold", "accounts")
+    lake.spark.sql(
+        f"CREATE TABLE delta.`{path}` (bank string, id bigint, is_deleted boolean) "
+        "USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    lake.spark.sql(f"INSERT INTO delta.`{path}` VALUES ('x', 1, true), ('y', 1, false)")
+    send()
+    lake.spark.sql(f"UPDATE delta.`{path}` SET is_deleted = NOT is_deleted")
+    send()
+    found = {
+        key: [json.loads(r.payload) for r in sent(lake) if r.key == key] for key in ("x|1", "y|1")
+    }
+    assert {key: [row["op"] for row in rows] for key, rows in found.items()} == {
+        "x|1": ["d", "u"],
+        "y|1": ["c", "d"],
+    }
+    assert all(row.keys() == {"op", "bank", "id"} for rows in found.values() for row in rows)
+
+
+def test_what_cannot_be_published_is_named(lake: ShopLake, table: DeltaTable) -> None:
+    def refused(says: str, name: str = "gold.accounts", **options: Any) -> None:
+        options = {"key": KEY, "available_now": True, **options}
+        with pytest.raises(SettingsError, match=says):
+            publish_table(lake.spark, lake.settings, name, "accounts", **options)
+
+    refused("'accounts' is no table", "accounts")
+    refused("There is no table gold.nothing", "gold.nothing")
+    refused("no column 'iban' for the key; there are bank, id", key=["iban"])
+    refused("a column 'owner' itself", op="owner")
+    path = lake.settings.table_path("gold", "accounts")
+    lake.spark.sql(
+        f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
+    )
+    refused("keeps no feed of its changes. Switch it on: .*enableChangeDataFeed = true")
