@@ -1,0 +1,135 @@
+"""kill -9 of the driver at seeded points: every message is landed once, whatever was going on.
+
+The driver is `lakehouse bronze` in a process group of its own: Python, JVM and workers die at once.
+A point is a file that Spark or Delta writes (the n-th of a kind), and a while after it; or a while
+after the start. There are LAKEHOUSE_KILLS of them, 50 if not set.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from topic import LiveTopic, Outgoing
+
+from bronze.settings import LakeSettings
+from lakehouse.broker import Broker
+
+KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "50"))
+PER_BATCH = 20
+SECONDS_PER_KILL = 90
+
+pytestmark = pytest.mark.timeout(KILLS * SECONDS_PER_KILL + 300)
+
+TOPICS = """
+[topics.o]
+kind = "events"
+key = ["id"]
+partitions = 3
+fields = { id = "long" }
+"""
+
+
+class Point(NamedTuple):
+    """Where to kill: so many seconds after the `count`-th new file of a log, or after the start."""
+
+    log: str | None
+    count: int
+    seconds: float
+
+
+def points(seed: int) -> list[Point]:
+    rng = random.Random(seed)
+    found = []
+    for _ in range(KILLS):
+        log = rng.choice(["offsets", "offsets", "table", "table", "commits", None])
+        seconds = rng.choice([0, rng.random() / 5]) if log else 8 * rng.random()
+        found.append(Point(log, rng.randint(1, 3), seconds))
+    return found
+
+
+class Driver:
+    """Starts `lakehouse bronze` on one lake, and watches the files it writes."""
+
+    def __init__(self, settings: LakeSettings, folder: Path) -> None:
+        (folder / "topics.toml").write_text(TOPICS)
+        self.table = Path(settings.table_path("bronze", "o"))
+        checkpoint = Path(settings.checkpoint_path("bronze.o"))
+        self._folders = {
+            "offsets": checkpoint / "offsets",
+            "commits": checkpoint / "commits",
+            "table": self.table / "_delta_log",
+        }
+        self._log = folder / "driver.log"
+        self._environment = {
+            **os.environ,
+            "LAKEHOUSE_HOME": str(settings.home),
+            "LAKEHOUSE_TOPICS": str(folder / "topics.toml"),
+            "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
+            "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,
+            "LAKEHOUSE_PULSAR_NAMESPACE": settings.pulsar_namespace,
+            "LAKEHOUSE_TRIGGER": "0 seconds",
+            "LAKEHOUSE_MAX_MESSAGES_PER_TRIGGER": str(PER_BATCH),
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                [Path(sys.executable).with_name("lakehouse"), "bronze", *arguments],
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def kill_at(self, point: Point) -> None:
+        """Start it, let it come to the point, and kill it."""
+        begun = self._files(point.log)
+        process = self.start()
+        deadline = time.monotonic() + SECONDS_PER_KILL
+        while point.log and len(self._files(point.log) - begun) < point.count:
+            assert process.poll() is None, self._log.read_text()[-2000:]
+            assert time.monotonic() < deadline, f"{point}: it never came"
+            time.sleep(0.001)
+        time.sleep(point.seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def _files(self, log: str | None) -> set[str]:
+        """The files of a log; without the drafts, which are hidden, and checksums."""
+        if log is None or not self._folders[log].exists():
+            return set()
+        names = os.listdir(self._folders[log])
+        return {name for name in names if name.removesuffix(".json").isdigit()}
+
+
+def landed(driver: Driver) -> Counter[bytes]:
+    if not DeltaTable.is_deltatable(str(driver.table)):
+        return Counter()
+    return Counter(DeltaTable(driver.table).to_pyarrow_table()["payload"].to_pylist())
+
+
+def test_nothing_is_lost_or_landed_twice_wherever_the_driver_is_killed(
+    broker: Broker, settings: LakeSettings, tmp_path: Path
+) -> None:
+    topic = LiveTopic(settings, "o", 3)
+    driver = Driver(settings, tmp_path)
+    sent: Counter[bytes] = Counter()
+    for number, point in enumerate(points(seed=1)):
+        new = [Outgoing(b"%d-%d" % (number, n), key=str(n)) for n in range(4 * PER_BATCH)]
+        topic.send(new, batched=number % 2 == 1)
+        sent.update(message.payload for message in new)
+        driver.kill_at(point)
+        found = landed(driver)
+        assert max(found.values(), default=1) == 1, f"landed twice after kill {number} at {point}"
+        assert found <= sent
+    end = driver.start("--available-now")
+    assert end.wait(timeout=300) == 0
+    assert landed(driver) == sent
