@@ -15,6 +15,12 @@ test: $(VENV)/ready ## Run all tests
 test-fast: $(VENV)/ready ## Run the tests that need no Java
 	$(BIN)/python -m pytest -m "not jvm"
 
+test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
+	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest tests/bronze/test_kills.py
+
+nightly: $(VENV)/ready ## Run all tests, and kill the driver at 200 points
+	LAKEHOUSE_KILLS=200 $(BIN)/python -m pytest
+
 lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,4 +44,4 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-.PHONY: help demo test test-fast lint lock clean
+.PHONY: help demo test test-fast test-kills nightly lint lock clean

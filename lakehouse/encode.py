@@ -1,5 +1,6 @@
 """A CSV row to the JSON message of a topic, by the topic's declaration."""
 
+import base64
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -107,6 +108,10 @@ def _number(cell: str) -> str:
     return cell
 
 
+def _bytes(cell: str) -> bytes:
+    return base64.b64decode(cell, validate=True)
+
+
 def _boolean(cell: str) -> str:
     return json.dumps({"true": True, "false": False, "1": True, "0": False}[cell.lower()])
 
@@ -121,6 +126,7 @@ ENCODERS: dict[str, Callable[[str], str]] = {
     "timestamp": lambda cell: json.dumps(dt.datetime.fromisoformat(cell).isoformat()),
     "date": lambda cell: json.dumps(dt.date.fromisoformat(cell).isoformat()),
     "string": json.dumps,
+    "binary": lambda cell: json.dumps(base64.b64encode(_bytes(cell)).decode()),
 }
 
 

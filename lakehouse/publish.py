@@ -37,7 +37,7 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
     """The topics that have a file in a directory, changelogs first.
 
     Raises:
-        SettingsError: none has.
+        SettingsError: none has, or one is for a topic that is not sent as JSON.
     """
     files = [
         (topic, directory / f"{topic.name}.csv")
@@ -49,6 +49,13 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
         there = "holds none of" if directory.is_dir() else "is no folder, so there is none of"
         message = f"{directory} {there} {wanted}: nothing to publish. Name the folder with --data."
         raise SettingsError(message)
+    for topic, file in files:
+        if topic.format != "json":
+            message = (
+                f"{file}: the topic {topic.name} is declared with schema = '{topic.format}', and "
+                "this command sends JSON without a schema. Publish it with a producer of yours."
+            )
+            raise SettingsError(message)
     return files
 
 

@@ -74,6 +74,13 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ('topic = "users"', 'topic = "people"', "lookup 'user' of topic 'orders' needs 'people'"),
         ('topic = "users"', 'topic = "orders"', "to be a changelog of this file"),
         ("[topics.users]", "[topics.users", "no valid TOML"),
+        ('key = ["id"]', 'key = ["id"]\nschema = "protobuf"', ":5: topics.users.schema"),
+        ('key = ["id"]', 'key = ["id"]\nschema = "bytes"', "needs one field, of type binary"),
+        ('key = ["id"]', 'key = ["id"]\ndelete = "maybe"', "topics.users.delete"),
+        ('key = ["id"]', 'key = ["id"]\ndelete = { field = "op", equals = "d" }', "names 'op'"),
+        ('kind = "events"', 'kind = "events"\ndelete = "never"', "all kept; drop 'delete'"),
+        ('kind = "events"', 'kind = "events"\ncompacted = true', "all kept; drop 'compacted'"),
+        ('id = "long"', 'id = { type = "long", required = false }', "'id' must always be there"),
         ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
     ],
 )

@@ -66,7 +66,7 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     commands = group.commands  # type: ignore[attr-defined]
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
-        *("status", "sql", "reset"),
+        *("publish-table", "replay", "status", "sql", "reset"),
     }
     for name, command in [("lakehouse", group), *commands.items()]:
         assert command.help, name
@@ -95,6 +95,25 @@ def test_a_data_folder_that_is_missing_is_named(run: Run, command: str) -> None:
 def test_a_data_folder_without_files_is_told_what_it_needs(run: Run, tmp_path: Path) -> None:
     outcome = run("publish", "--data", str(tmp_path))
     assert_refused(outcome, "holds none of users.csv, items.csv, orders.csv")
+
+
+def test_a_topic_that_is_not_json_is_not_published_as_json(run: Run, tmp_path: Path) -> None:
+    declared = Path(cli.__file__).parents[1] / "bronze" / "shop.toml"
+    topics = tmp_path / "topics.toml"
+    topics.write_text(
+        declared.read_text().replace('key = ["id"]', 'key = ["id"]\nschema = "registry"', 1)
+    )
+    (tmp_path / "users.csv").write_text("id\n")
+    outcome = run("--topics", str(topics), "publish", "--data", str(tmp_path))
+    assert_refused(outcome, "users.csv: the topic users is declared with schema = 'registry'")
+
+
+def test_only_a_bronze_table_is_replayed_from_an_instant(run: Run) -> None:
+    since = ("--from", "2026-01-01T00:00:00Z")
+    outcome = run("replay", "--table", "silver.users", *since)
+    assert_refused(outcome, "'silver.users' cannot be replayed", "bronze.users, bronze.items")
+    outcome = run("replay", "--table", "bronze.users", "--from", "yesterday")
+    assert_refused(outcome, "--from: 'yesterday' is neither ISO 8601 nor epoch milliseconds")
 
 
 def test_a_missing_topic_file_is_named(run: Run) -> None:

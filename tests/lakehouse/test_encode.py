@@ -1,11 +1,12 @@
 """CSV rows become the documented JSON messages."""
 
 import json
+from typing import Any
 
 import pytest
 
 from bronze.settings import SHOP_TOPICS
-from bronze.topics import load_topics
+from bronze.topics import Topic, load_topics
 from lakehouse.encode import EncodeError, RowEncoder, epoch_ms
 
 TOPICS = load_topics(SHOP_TOPICS).topics
@@ -89,3 +90,12 @@ def test_a_missing_column_is_named_before_anything_is_sent() -> None:
     columns = {name: cell for name, cell in ORDER.items() if name != "price"}
     with pytest.raises(EncodeError, match="no column 'price' for field 'price' of topic 'orders'"):
         encoder("orders", columns)
+
+
+def test_bytes_are_base64_in_the_file_as_in_the_message() -> None:
+    fields: dict[str, Any] = {"id": "long", "photo": "binary"}
+    topic = Topic(name="pictures", kind="events", key=["id"], fields=fields)
+    encoder = RowEncoder(topic, ["id", "photo"], "file.csv")
+    assert json.loads(encoder.encode({"id": "1", "photo": "AP8="}, 2).value)["photo"] == "AP8="
+    with pytest.raises(EncodeError, match="'no!' is no binary"):
+        encoder.encode({"id": "1", "photo": "no!"}, 3)
