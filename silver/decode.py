@@ -91,11 +91,13 @@ def _column(topic: Topic, name: str) -> Column:
         value = F.when(in_range, F.timestamp_millis(value))
     if name in topic.key:  # a tombstone or a bare value has its key in the message key alone
         from_key = F.get("_key", F.lit(topic.key.index(name))).try_cast(sql_type(spec))
-        value = F.when(_has_key_outside(), from_key).otherwise(value)
+        value = F.when(_has_key_outside(topic), from_key).otherwise(value)
     return value
 
 
-def _has_key_outside() -> Column:
+def _has_key_outside(topic: Topic) -> Column:
+    if topic.format == "json":
+        return F.col("_empty")
     return F.col("_empty") | F.coalesce("_read.is_bare", F.lit(False))
 
 
@@ -133,8 +135,9 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     payload = ~F.col("_empty")
     expected = payload & ~F.col("_deletes")  # with a delete, the key is enough
     if name in topic.key:
-        expected = payload & ~_has_key_outside()
-        no_key = payload & _has_key_outside() & _column(topic, name).isNull()
+        expected = payload & ~_has_key_outside(topic)
+    if name in topic.key and topic.format != "json":
+        no_key = payload & _has_key_outside(topic) & _column(topic, name).isNull()
         reasons = reasons.when(no_key, F.lit(f"the message key has no {spec.type} '{name}'"))
     wrong_type = payload & value.isNull() & text.isNotNull()
     reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is no {spec.type}"))

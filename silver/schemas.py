@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from bronze.admin import PulsarAdmin
+from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.topics import Topic
 from silver.payload import Schema
@@ -22,21 +23,26 @@ class SchemaRegistry:
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._known: dict[str, dict[int, Schema]] | None = None
+        self._compared: set[str] = set()
 
     def schemas(self, topic: Topic, versions: Collection[int]) -> Mapping[int, Schema]:
         """The schemas of at least these versions of a topic; those that the registry lacks fail.
 
         Raises:
             BrokerError: one is not known yet, and the broker does not answer.
+            LakehouseError: one that is known is another one on the broker.
         """
         if self._known is None:
             self._known = self._read()
         known = self._known.setdefault(topic.name, {})
-        if not known.keys() >= set(versions):
-            found = self._ask(topic)
+        missing = set(versions) - known.keys()
+        if missing or topic.name not in self._compared:
+            found = self._ask(topic, needed=bool(missing))
+            _compare(topic, known, found)
             new = {version: found[version] for version in found.keys() - known.keys()}
             self._write(topic, new)
             known.update(new)
+            self._compared.add(topic.name)
         return known
 
     def _read(self) -> dict[str, dict[int, Schema]]:
@@ -46,8 +52,10 @@ class SchemaRegistry:
             found.setdefault(row["topic"], {})[row["version"]] = schema
         return found
 
-    def _ask(self, topic: Topic) -> dict[int, Schema]:
+    def _ask(self, topic: Topic, *, needed: bool) -> dict[int, Schema]:
         with PulsarAdmin(self._settings.connection) as admin:
+            if not needed and not admin.is_healthy():
+                return {}
             found = admin.schemas(f"persistent://{self._settings.pulsar_namespace}/{topic.name}")
         return {each["version"]: Schema(each["type"], each.get("data", "")) for each in found}
 
@@ -60,3 +68,16 @@ class SchemaRegistry:
         ]
         table = DeltaTable(SCHEMAS.path(self._settings))
         write_deltalake(table, pa.Table.from_pylist(rows), mode="append")
+
+
+def _compare(topic: Topic, known: Mapping[int, Schema], found: Mapping[int, Schema]) -> None:
+    changed = [
+        version for version in known.keys() & found.keys() if known[version] != found[version]
+    ]
+    if changed:
+        message = (
+            f"Version {min(changed)} of the schema of {topic.name} is another one on the broker than "
+            "in silver.schemas: the topic, or its schema, was deleted and made anew, and messages of "
+            "both cannot be told apart. Give the new topic another name, or `lakehouse reset`."
+        )
+        raise LakehouseError(message)

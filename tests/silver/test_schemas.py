@@ -18,6 +18,7 @@ from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
 
 from bronze.admin import PulsarAdmin
+from bronze.errors import LakehouseError
 from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
@@ -213,11 +214,16 @@ def test_avro_versions_may_add_drop_and_widen_fields_in_mid_stream(
         "no schema": "payload of schema version None cannot be read: the registry has no such "
         "version of the topic's schema",
     }
-    # Bronze has the bytes, and silver the schemas: the registry is not asked again.
-    monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: pytest.fail("asked again"))
+    # Bronze has the bytes, and silver the schemas: nothing hangs on the registry any more.
     lake.person(1, id=5, score=50, city="Como", op=None)
+    monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [])
     lake.catch_up()
     assert lake.rows("people")[5]["city"] == "Como"
+    lake.person(1, id=6, score=60, city="Bari", op=None)
+    other = {"version": 1, "type": "STRING", "data": ""}
+    monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [other])
+    with pytest.raises(LakehouseError, match="Version 1 of the schema of people is another one"):
+        lake.catch_up()
 
 
 def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: JavaClient) -> None:
