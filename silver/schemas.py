@@ -71,13 +71,12 @@ class SchemaRegistry:
 
 
 def _compare(topic: Topic, known: Mapping[int, Schema], found: Mapping[int, Schema]) -> None:
-    changed = [
-        version for version in known.keys() & found.keys() if known[version] != found[version]
-    ]
+    changed = [n for n in known.keys() & found.keys() if known[n] != found[n]]
     if changed:
         message = (
-            f"Version {min(changed)} of the schema of {topic.name} is another one on the broker than "
-            "in silver.schemas: the topic, or its schema, was deleted and made anew, and messages of "
-            "both cannot be told apart. Give the new topic another name, or `lakehouse reset`."
+            f"Version {min(changed)} of the schema of {topic.name} is another one on the broker "
+            "than in silver.schemas: the topic, or its schema, was deleted and made anew, and "
+            "messages of both cannot be told apart. Give the new topic another name, or "
+            "`lakehouse reset`."
         )
         raise LakehouseError(message)
