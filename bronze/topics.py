@@ -91,6 +91,8 @@ class Topic(Declaration):
         beside the key, and the message key, split at `|`, is the key.
     delete: which messages of a changelog delete their key. `tombstone` (default): those without
         payload. `never`. Or `{ field = "op", equals = "d" }`: those, and tombstones.
+    sequence: fields that order the messages of a key, the highest being the latest; among equals,
+        and without it, their position decides.
     compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
     """
 
@@ -105,6 +107,7 @@ class Topic(Declaration):
     delete: Literal["tombstone", "never"] | DeleteRule = "tombstone"
     message_key: Name | None = None
     event_time: Name | None = None
+    sequence: list[Name] = []
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
     compacted: bool = False
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
@@ -114,6 +117,7 @@ class Topic(Declaration):
     def _names_are_fields(self) -> "Topic":
         named = [
             *self.key,
+            *self.sequence,
             self.message_key,
             self.event_time,
             self.delete.field if isinstance(self.delete, DeleteRule) else None,
@@ -123,14 +127,20 @@ class Topic(Declaration):
             if name is not None and name not in self.fields:
                 message = f"topic '{self.name}' names '{name}', which is not among its fields"
                 raise ValueError(message)
-        for name in self.key:
+        for name in (*self.key, *self.sequence):
             if self.fields[name].nullable:
-                message = f"topic '{self.name}': the key field '{name}' must always be there"
+                message = f"topic '{self.name}': the field '{name}' must always be there"
                 raise ValueError(message)
+        if self.sequence and self.delete == "tombstone":
+            message = (
+                f"topic '{self.name}' has a sequence, and tombstones have no fields: set 'delete' "
+                "to 'never' or to a field's value"
+            )
+            raise ValueError(message)
         if self.lookups and self.kind == "changelog":
             message = f"topic '{self.name}' is a changelog; only events have lookups"
             raise ValueError(message)
-        for name in ("delete", "compacted"):
+        for name in ("delete", "sequence", "compacted"):
             if self.kind == "events" and name in self.model_fields_set:
                 message = f"topic '{self.name}' has events, which are all kept; drop '{name}'"
                 raise ValueError(message)

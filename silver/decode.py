@@ -113,6 +113,8 @@ def _deletes(topic: Topic) -> Column:
 def _reason_of_no_payload(topic: Topic) -> Column:
     if topic.kind == "events" or topic.delete == "never":
         return F.lit("payload is empty")
+    if topic.sequence:
+        return F.lit("payload is empty, so it has no sequence")
     return F.when(
         _is_keyless(topic), F.lit("payload is empty and the message key is no key of this topic")
     )
@@ -134,7 +136,9 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     value, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
     payload = ~F.col("_empty")
     expected = payload & ~F.col("_deletes")  # with a delete, the key is enough
-    if name in topic.key:
+    if name in topic.sequence:
+        expected = payload
+    elif name in topic.key:
         expected = payload & ~_has_key_outside(topic)
     if name in topic.key and topic.format != "json":
         no_key = payload & _has_key_outside(topic) & _column(topic, name).isNull()

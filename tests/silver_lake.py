@@ -52,10 +52,11 @@ class LakeReader:
 
 
 class SilverLake(LakeReader):
-    """A lake folder of its own with the shop's topics."""
+    """A lake folder of its own with the shop's topics, or others."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, topics: TopicFile | None = None) -> None:
         super().__init__(spark, load_settings(home=folder))
+        self.topics = topics or self.topics
         for name in self.topics.topics:
             bronze_table(name).create(spark, self.settings)
 

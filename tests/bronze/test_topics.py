@@ -81,6 +81,8 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ('kind = "events"', 'kind = "events"\ndelete = "never"', "all kept; drop 'delete'"),
         ('kind = "events"', 'kind = "events"\ncompacted = true', "all kept; drop 'compacted'"),
         ('id = "long"', 'id = { type = "long", required = false }', "'id' must always be there"),
+        ('key = ["id"]', 'key = ["id"]\nsequence = ["id"]', "tombstones have no fields"),
+        ('key = ["id"]', 'key = ["id"]\nsequence = ["at"]', "names 'at', which is not among"),
         ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
     ],
 )
