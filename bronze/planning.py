@@ -101,6 +101,17 @@ class Planner:
             for name, log in logs.items()
         }
 
+    def is_news(self, name: str, begun: Position, last: Position) -> bool:
+        """Whether a partition that ends at `last` has something for who has read up to `begun`.
+
+        The end may be before it, as the broker takes a while to know its transactions when it loads
+        a topic. That is no news, unless it is another log: one of a cluster that was made anew.
+        """
+        if last >= begun:
+            return last > begun
+        ledgers = self.admin.log(name).ledgers
+        return bool(ledgers) and ledgers[-1].id < begun.ledger
+
     def waiting(self, begun: Offset, end: Offset) -> dict[str, tuple[int, int]]:
         """Entries and stored bytes of each partition between two offsets."""
         found = {}

@@ -160,9 +160,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stood = from_json(start)
         self._last = self._target if self._target is not None else planner.last_positions()
         guard.check(planner.known_partitions, stood)
-        # What was deleted leaves the offset; a topic made anew may end before where we stood.
-        begun = {n: p for n, p in stood.items() if n in planner.known_partitions}
-        end = {n: p for n, p in self._last.items() if p != begun.get(n)}
+        begun = {n: p for n, p in stood.items() if n in planner.known_partitions}  # not deleted
+        end = {n: p for n, p in self._last.items() if planner.is_news(n, begun.get(n, START), p)}
         if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
             end = planner.limited(begun, end)
         end = {**begun, **end}

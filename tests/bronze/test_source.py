@@ -9,12 +9,14 @@ from typing import Any
 import pulsar
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from topic import LiveTopic, Outgoing, Sent
 
 from bronze.admin import PulsarAdmin
 from bronze.offsets import START, Position, to_json
+from bronze.options import PulsarOptions
 from bronze.settings import LakeSettings
-from bronze.source import PulsarDataSource
+from bronze.source import PulsarDataSource, PulsarStreamReader
 from lakehouse.broker import Broker
 
 Read = Callable[..., list[Row]]
@@ -233,6 +235,24 @@ def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
             for name, place in batch["latestOffset"].items()
         )
         assert batch["latestOffset"] == last
+
+
+def test_a_stream_never_goes_back_in_a_log_that_is_the_same(topic: LiveTopic) -> None:
+    """A broker that loads a topic may name an earlier end for a while. A new cluster is another."""
+    last = max(s[1:3] for s in topic.send(numbered(20)) if s.partition == 0)
+    name = f"{topic.name}-partition-0"
+    reader = PulsarStreamReader(PulsarOptions.parse({**base(topic), "subscription": "guard"}))
+    reader.initialOffset()
+
+    def goes_on_from(ledger: int, entry: int) -> dict[str, int]:
+        stood = to_json({name: Position(ledger, entry)})
+        return reader.latestOffset(stood, ReadAllAvailable())[name]
+
+    end = {"ledger": last[0], "entry": last[1]}
+    assert goes_on_from(last[0], 0) == end
+    assert goes_on_from(last[0], last[1] + 5) == {"ledger": last[0], "entry": last[1] + 5}
+    assert goes_on_from(last[0] + 10_000, 0) == end
+    reader.stop()
 
 
 def test_a_stream_keeps_unread_messages_by_its_subscription(
