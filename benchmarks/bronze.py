@@ -27,7 +27,7 @@ from bronze.settings import LakeSettings, load_settings
 from bronze.topics import Topic, TopicFile
 from lakehouse.broker import start_broker
 from lakehouse.console import print_rows
-from lakehouse.publish import create_topics, full_name
+from lakehouse.publish import create_topics
 from lakehouse.session import build_session
 
 IDLE_TRIGGERS = 30
@@ -43,7 +43,7 @@ def declare(name: str, partitions: int) -> TopicFile:
 def name_of(settings: LakeSettings, topics: TopicFile) -> str:
     """The full name of the one topic."""
     [topic] = topics.topics.values()
-    return full_name(settings, topic)
+    return settings.full_topic(topic.name)
 
 
 def fill(settings: LakeSettings, topics: TopicFile, messages: int, size: int) -> None:

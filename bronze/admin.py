@@ -181,16 +181,14 @@ class PulsarAdmin:
         """Where an open transaction holds readers back; asked only where there is one."""
         path = _path(partition).partition("/")[2]
         url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
-        ledger, entry = self._ask("GET", url).json()["maxReadPosition"].split(":")
-        return Position(int(ledger), int(entry))
+        return _position(self._ask("GET", url).json()["maxReadPosition"])
 
     def compacted(self, partition: str) -> Position:
         """Up to where a topic partition is compacted."""
         stats = self.internal_stats(partition)
         if stats["compactedLedger"]["entries"] <= 0:
             return START
-        ledger, entry = stats["cursors"]["__compaction"]["markDeletePosition"].split(":")
-        return Position(int(ledger), int(entry))
+        return _position(stats["cursors"]["__compaction"]["markDeletePosition"])
 
     def position_at(self, partition: str, epoch_ms: int) -> Position:
         """The last position that was published before an instant; its entry may be -1."""
@@ -219,10 +217,7 @@ class PulsarAdmin:
     def subscription(self, partition: str, name: str) -> Position | None:
         """Up to where a durable subscription lets the broker drop messages, None if absent."""
         cursor = self.internal_stats(partition)["cursors"].get(quote(name, safe=""))
-        if cursor is None:
-            return None
-        ledger, entry = cursor["markDeletePosition"].split(":")
-        return Position(int(ledger), int(entry))
+        return None if cursor is None else _position(cursor["markDeletePosition"])
 
     def create_subscription(self, partition: str, name: str, position: Position) -> None:
         """Create a durable subscription that keeps what is behind a position."""
@@ -311,6 +306,11 @@ class PulsarAdmin:
 def _path(topic: str) -> str:
     domain, _, rest = topic.partition("://")
     return f"{domain}/{quote(rest)}"
+
+
+def _position(text: str) -> Position:
+    ledger, entry = text.split(":")
+    return Position(int(ledger), int(entry))
 
 
 def _reason(response: httpx.Response) -> str:

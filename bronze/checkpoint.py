@@ -18,6 +18,7 @@ from typing import IO, Any
 import deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
@@ -212,3 +213,23 @@ class Running:
         """Stop the query and release its checkpoint."""
         self.query.stop()
         self.checkpoint.release()
+
+
+def start_query(
+    writer: DataStreamWriter,
+    settings: LakeSettings,
+    checkpoint: Checkpoint,
+    *,
+    available_now: bool,
+    path: str | None = None,
+) -> Running:
+    """Start a query on its claimed checkpoint, writing to a path if its format has one.
+
+    With `available_now` it ends when it has caught up, else it runs by the trigger of the settings.
+    """
+    writer = writer.option("checkpointLocation", checkpoint.path)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=settings.trigger)
+    return Running(writer.start(path), checkpoint)

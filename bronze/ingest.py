@@ -6,7 +6,7 @@ Parallelism: one query per topic, one task per topic partition. Written: `bronze
 
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Running, claim_tables
+from bronze.checkpoint import Running, claim_tables, start_query
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
 from bronze.tables import bronze_table
@@ -40,19 +40,16 @@ def ingest_topic(
     messages = (
         spark.readStream.format("pulsar")
         .options(**settings.connection.options())
-        .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
+        .option("topic", settings.full_topic(topic.name))
         .option("subscription", subscription(checkpoint.id))
         .option("readCompacted", str(topic.compacted).lower())
         .options(**_limits(settings))
         .load()
     )
     writer = messages.writeStream.format("delta").queryName(name)
-    writer = writer.option("checkpointLocation", checkpoint.path)
-    if available_now:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=settings.trigger)
-    return Running(writer.start(table.path(settings)), checkpoint)
+    return start_query(
+        writer, settings, checkpoint, available_now=available_now, path=table.path(settings)
+    )
 
 
 def _limits(settings: LakeSettings) -> dict[str, str]:

@@ -27,6 +27,7 @@ class Planner:
         self.admin = admin
         self.known_partitions: list[str] = []
         self._newest: dict[str, tuple[Position, Position, int]] = {}
+        self._logs: dict[str, PartitionLog] = {}
 
     def partitions(self) -> list[str]:
         """The topic partitions that the options name, as they are now.
@@ -41,6 +42,7 @@ class Planner:
 
     def last_positions(self) -> Offset:
         """The last complete message of each partition that has one."""
+        self._logs = {}
         self.known_partitions = self.partitions()
         found = {name: self._last_position(name) for name in self.known_partitions}
         return {name: position for name, position in found.items() if position.entry >= 0}
@@ -84,7 +86,7 @@ class Planner:
         messages = self._options.max_messages_per_trigger
         total_size = self._options.max_bytes_per_trigger
         begun = {n: p for n, p in begun.items() if n in end and p < end[n]}
-        logs = {name: self.admin.log(name) for name in end}
+        logs = {name: self._log(name) for name in end}
         entries = {n: _entries(log, begun.get(n, START), end[n]) for n, log in logs.items()}
         allowed = dict(entries)
         if messages is not None:
@@ -96,10 +98,7 @@ class Planner:
             for name, size in share(total_size, sizes).items():
                 fit = entries[name] * size // max(sizes[name], 1)
                 allowed[name] = min(allowed[name], max(fit, 1))
-        return {
-            name: self._cut(name, log, begun.get(name, START), allowed[name], end[name])
-            for name, log in logs.items()
-        }
+        return {n: self._cut(n, begun.get(n, START), allowed[n], end[n]) for n in logs}
 
     def is_news(self, name: str, begun: Position, last: Position) -> bool:
         """Whether a partition that ends at `last` has something for who has read up to `begun`.
@@ -109,7 +108,7 @@ class Planner:
         """
         if last >= begun:
             return last > begun
-        ledgers = self.admin.log(name).ledgers
+        ledgers = self._log(name).ledgers
         return bool(ledgers) and ledgers[-1].id < begun.ledger
 
     def waiting(self, begun: Offset, end: Offset) -> dict[str, tuple[int, int]]:
@@ -117,7 +116,7 @@ class Planner:
         found = {}
         for name, until in end.items():
             after = begun.get(name, START)
-            log = self.admin.log(name) if after < until else PartitionLog([])
+            log = self._log(name) if after < until else PartitionLog([])
             found[name] = _entries(log, after, until), _bytes(log, after, until)
         return found
 
@@ -131,12 +130,11 @@ class Planner:
         return found
 
     def _split(self, name: str, after: Position, until: Position) -> list[PartitionRange]:
-        log = self.admin.log(name)
+        log = self._log(name)
         entries, size = _entries(log, after, until), _bytes(log, after, until)
         pieces = min(-(-size // self._options.max_bytes_per_task), entries) or 1
         ends = [
-            self._cut(name, log, after, entries * piece // pieces, until)
-            for piece in range(1, pieces)
+            self._cut(name, after, entries * piece // pieces, until) for piece in range(1, pieces)
         ]
         cuts = sorted({after, *ends, until})
         message = max(size // max(entries, 1) // self._batch_size(name), 1)
@@ -145,21 +143,24 @@ class Planner:
         horizon = self.admin.compacted(name) if self._options.read_compacted else START
         return [PartitionRange(name, *cut, queue, horizon) for cut in itertools.pairwise(cuts)]
 
-    def _cut(
-        self, name: str, log: PartitionLog, begun: Position, entries: int, end: Position
-    ) -> Position:
+    def _cut(self, name: str, begun: Position, entries: int, end: Position) -> Position:
         """The end of a range of so many entries, moved so that it ends with a whole message."""
+        log = self._log(name)
         cut = min(log.advance(begun, entries), end)
         while cut < end:
-            whole, _ = self._readable(name, cut, log)
+            whole, _ = self._readable(name, cut)
             if whole > begun:
                 return whole
             cut = min(log.advance(cut, 1), end)
         return cut
 
-    def _readable(
-        self, name: str, position: Position, log: PartitionLog | None = None
-    ) -> tuple[Position, Entry | None]:
+    def _log(self, name: str) -> PartitionLog:
+        """A partition's log, as of the last look at where the partitions end."""
+        if name not in self._logs:
+            self._logs[name] = self.admin.log(name)
+        return self._logs[name]
+
+    def _readable(self, name: str, position: Position) -> tuple[Position, Entry | None]:
         """A position, or the next before it that a batch may end with, and its entry."""
         entry = self.admin.entry(name, position)
         if entry is None and self._options.read_compacted:
@@ -168,7 +169,9 @@ class Planner:
             position = self.admin.last_readable(name)
             entry = self.admin.entry(name, position) if position.entry >= 0 else None
         while entry is None or entry.is_hidden or not entry.ends_a_message:
-            log = log if log and entry else self.admin.log(name)
+            if entry is None:  # ledgers were dropped since
+                self._logs.pop(name, None)
+            log = self._log(name)
             skipped = (entry.chunk or 0) + 1 if entry else 0
             upto = log.entries_behind(START) - log.entries_behind(position)
             position = log.advance(START, upto - skipped)

@@ -39,7 +39,7 @@ def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
     Raises:
         BrokerError: the broker does not answer, or has no such topic.
     """
-    name = f"persistent://{settings.pulsar_namespace}/{topic}"
+    name = settings.full_topic(topic)
     planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)
     last = planner.last_positions()
     landed = {n: p for n, p in committed_offset(settings, topic).items() if n in last}

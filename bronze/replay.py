@@ -52,7 +52,7 @@ def replay_topic(
         found = (
             spark.read.format("pulsar")
             .options(**settings.connection.options())
-            .option("topic", f"persistent://{settings.pulsar_namespace}/{topic.name}")
+            .option("topic", settings.full_topic(topic.name))
             .option("startingTimestamp", str(begin))
             .option("endingPosition", json.dumps(to_json(_end(settings, landed, end))))
             .option("readCompacted", str(topic.compacted).lower())

@@ -154,6 +154,10 @@ class LakeSettings(BaseSettings):
         """Where the Delta table `<layer>.<name>` lies."""
         return str(self.lake_dir / layer / name)
 
+    def full_topic(self, name: str) -> str:
+        """The full name on the broker of a topic of our namespace."""
+        return f"persistent://{self.pulsar_namespace}/{name}"
+
     def checkpoint_path(self, query: str) -> str:
         """Where the streaming query of this name keeps its progress."""
         return str(self.lake_dir / "_checkpoints" / query)

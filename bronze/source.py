@@ -170,11 +170,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> OffsetJson:
         """The end of the topics and the lag behind this batch, for the query's progress."""
-        return {
-            name: {**position, "entriesBehind": entries, "bytesBehind": size}
-            for name, position in to_json(self._last).items()
-            for entries, size in [self._waiting.get(name, (0, 0))]
+        lag = {
+            name: {"entriesBehind": entries, "bytesBehind": size}
+            for name, (entries, size) in self._waiting.items()
         }
+        return {name: {**position, **lag[name]} for name, position in to_json(self._last).items()}
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a batch."""

@@ -20,7 +20,8 @@ else:
 
 DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 SIMPLE_TYPES = (
-    *("boolean", "int", "long", "double", "string", "binary", "date", "timestamp", "timestamp_ms"),
+    *("boolean", "int", "long", "double", "string", "binary"),
+    *("date", "timestamp", "timestamp_ms"),
 )
 
 

@@ -22,15 +22,10 @@ def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
     with PulsarAdmin(settings.connection) as admin:
         admin.ensure_namespace(settings.pulsar_namespace)
         for topic in topics.topics.values():
-            name = full_name(settings, topic)
+            name = settings.full_topic(topic.name)
             admin.ensure_topic(name, topic.partitions)
             if topic.kind == "changelog":
                 admin.retain_for_ever(name)
-
-
-def full_name(settings: LakeSettings, topic: Topic) -> str:
-    """The topic's full name on the broker."""
-    return f"persistent://{settings.pulsar_namespace}/{topic.name}"
 
 
 def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Path]]:
@@ -82,7 +77,9 @@ def publish(
     client = settings.connection.client()
     try:
         return {
-            topic.name: _publish_file(client, full_name(settings, topic), topic, file, progress)
+            topic.name: _publish_file(
+                client, settings.full_topic(topic.name), topic, file, progress
+            )
             for topic, file in files
         }
     except pulsar.PulsarException as error:

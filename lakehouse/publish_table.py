@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.admin import PulsarAdmin
-from bronze.checkpoint import Running, claim
+from bronze.checkpoint import Running, claim, start_query
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
@@ -65,7 +65,7 @@ def publish_table(
         CheckpointError: the same is being published by another process.
     """
     path = _table_with_feed(settings, table)
-    full_topic = topic if "://" in topic else f"persistent://{settings.pulsar_namespace}/{topic}"
+    full_topic = topic if "://" in topic else settings.full_topic(topic)
     _prepare_topic(settings, full_topic, partitions)
     name = f"publish.{table}.{full_topic.rpartition('/')[2]}"
     changes = spark.readStream.format("delta").option("readChangeFeed", "true").load(path)
@@ -87,12 +87,7 @@ def publish_table(
 
     # By batches, as a stream cannot be sorted.
     writer = changes.writeStream.queryName(name).foreachBatch(send)
-    writer = writer.option("checkpointLocation", checkpoint.path)
-    if available_now:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=settings.trigger)
-    return Running(writer.start(), checkpoint)
+    return start_query(writer, settings, checkpoint, available_now=available_now)
 
 
 def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:

@@ -11,7 +11,6 @@ from bronze.ingest import subscription
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from lakehouse.broker import broker_answers, left_over_broker
-from lakehouse.publish import full_name
 
 
 def what_goes(settings: LakeSettings) -> list[Path]:
@@ -49,5 +48,5 @@ def _drop_subscriptions(settings: LakeSettings, topics: TopicFile) -> None:
             checkpoint = checkpoint_id(settings, f"bronze.{topic.name}")
             if checkpoint is not None:
                 with contextlib.suppress(TopicNotFoundError):
-                    for partition in admin.partitions(full_name(settings, topic)):
+                    for partition in admin.partitions(settings.full_topic(topic.name)):
                         admin.delete_subscription(partition, subscription(checkpoint))

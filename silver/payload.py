@@ -188,12 +188,11 @@ def _json(value: Any, kind: str | None) -> str:
         value = value.date() if kind == "date" else value
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, bytes):
-        value = base64.b64encode(value).decode()
-    return json.dumps(value, default=_text_of_inner)
+    return json.dumps(value, default=_text_of)
 
 
-def _text_of_inner(value: Any) -> str:
+def _text_of(value: Any) -> str:
+    """What JSON has no form for, at the top or within a list or record."""
     if isinstance(value, dt.date | dt.time):  # a datetime is a date
         return value.isoformat()
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -13,7 +13,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import Checkpoint, Running, claim_tables
+from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
@@ -62,12 +62,7 @@ def refine(
     messages = read_bronze(session, settings, topics)
     batch = Refinery(settings, topics, checkpoint)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
-    writer = writer.option("checkpointLocation", checkpoint.path)
-    if available_now:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=settings.trigger)
-    return [Running(writer.start(), checkpoint)]
+    return [start_query(writer, settings, checkpoint, available_now=available_now)]
 
 
 def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:

@@ -56,7 +56,7 @@ class SchemaRegistry:
         with PulsarAdmin(self._settings.connection) as admin:
             if not needed and not admin.is_healthy():
                 return {}
-            found = admin.schemas(f"persistent://{self._settings.pulsar_namespace}/{topic.name}")
+            found = admin.schemas(self._settings.full_topic(topic.name))
         return {each["version"]: Schema(each["type"], each.get("data", "")) for each in found}
 
     def _write(self, topic: Topic, new: Mapping[int, Schema]) -> None:

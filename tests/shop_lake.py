@@ -23,9 +23,13 @@ class ShopLake(LakeReader):
         """Publish the files of a folder, and bring bronze and silver up to date."""
         create_topics(self.settings, self.topics)
         sent = publish(self.settings, self.topics, folder)
+        self.catch_up()
+        return sent
+
+    def catch_up(self) -> None:
+        """Bring bronze and silver up to date with what was sent."""
         await_streams(ingest(self.spark, self.settings, self.topics, available_now=True))
         self.refine()
-        return sent
 
 
 def read_shop(folder: Path) -> dict[str, list[Row]]:

@@ -21,10 +21,12 @@ PUBLISHED = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 class LakeReader:
     """The tables of a lake as the model writes them."""
 
-    def __init__(self, spark: SparkSession, settings: LakeSettings) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: LakeSettings, topics: TopicFile | None = None
+    ) -> None:
         self.spark = spark
         self.settings = settings
-        self.topics: TopicFile = load_topics(SHOP_TOPICS)
+        self.topics = topics or load_topics(SHOP_TOPICS)
 
     def table(self, name: str, layer: str = "silver") -> DataFrame:
         return self.spark.read.format("delta").load(self.settings.table_path(layer, name))
@@ -55,8 +57,7 @@ class SilverLake(LakeReader):
     """A lake folder of its own with the shop's topics, or others."""
 
     def __init__(self, spark: SparkSession, folder: Path, topics: TopicFile | None = None) -> None:
-        super().__init__(spark, load_settings(home=folder))
-        self.topics = topics or self.topics
+        super().__init__(spark, load_settings(home=folder), topics)
         for name in self.topics.topics:
             bronze_table(name).create(spark, self.settings)
 

@@ -12,12 +12,10 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
 
-from bronze.ingest import ingest
-from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.topics import Topic, load_topics
 from lakehouse.broker import Broker
-from lakehouse.publish import create_topics, full_name
+from lakehouse.publish import create_topics
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "bank"
@@ -37,18 +35,17 @@ def rows(name: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLake:
-    lake = ShopLake(spark, settings)
-    lake.topics = load_topics(ROOT / "docs" / "bank.toml")
+    lake = ShopLake(spark, settings, load_topics(ROOT / "docs" / "bank.toml"))
     create_topics(settings, lake.topics)
     client = settings.connection.client()
     for topic in lake.topics.topics.values():
-        producer = client.create_producer(full_name(settings, topic), block_if_queue_full=True)
+        name = settings.full_topic(topic.name)
+        producer = client.create_producer(name, block_if_queue_full=True)
         for row in rows(topic.name):
             producer.send_async(message(topic, row), None, partition_key=row[topic.key[0]])
         producer.flush()
     client.close()
-    await_streams(ingest(spark, settings, lake.topics, available_now=True))
-    lake.refine()
+    lake.catch_up()
     return lake
 
 

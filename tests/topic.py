@@ -1,13 +1,14 @@
 """A real topic of the suite's broker: what a test sends, and where the broker says it is."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pulsar
 
 from bronze.admin import PulsarAdmin
 from bronze.settings import LakeSettings
-from bronze.topics import Topic, TopicFile
+from bronze.topics import Topic, TopicFile, load_topics
 
 
 class Sent(NamedTuple):
@@ -37,12 +38,19 @@ def events(name: str, partitions: int = 1) -> TopicFile:
     return TopicFile(topics={name: topic})
 
 
+def declared(folder: Path, text: str) -> TopicFile:
+    """A topic file of a text."""
+    file = folder / "topics.toml"
+    file.write_text(text)
+    return load_topics(file)
+
+
 class LiveTopic:
     """A topic of a namespace that is the test's own."""
 
     def __init__(self, settings: LakeSettings, name: str, partitions: int) -> None:
         self.settings = settings
-        self.name = f"persistent://{settings.pulsar_namespace}/{name}"
+        self.name = settings.full_topic(name)
         self.topics = events(name, partitions)
         self.create(partitions)
 

@@ -1,6 +1,7 @@
 """What a broker does to a running stream."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
@@ -69,18 +70,23 @@ def fragile_topic(fragile: FragileBroker, settings: LakeSettings) -> LiveTopic:
     return LiveTopic(settings.model_copy(update=own), "o", 2)
 
 
-@pytest.fixture
-def fragile_stream(spark: SparkSession, fragile_topic: LiveTopic) -> Iterator[Running]:
-    [running] = ingest(spark, fragile_topic.settings, fragile_topic.topics)
+@contextmanager
+def streaming(spark: SparkSession, topic: LiveTopic) -> Iterator[Running]:
+    [running] = ingest(spark, topic.settings, topic.topics)
     yield running
     running.stop()
+
+
+@pytest.fixture
+def fragile_stream(spark: SparkSession, fragile_topic: LiveTopic) -> Iterator[Running]:
+    with streaming(spark, fragile_topic) as running:
+        yield running
 
 
 @pytest.fixture
 def stream(spark: SparkSession, topic: LiveTopic) -> Iterator[Running]:
-    [running] = ingest(spark, topic.settings, topic.topics)
-    yield running
-    running.stop()
+    with streaming(spark, topic) as running:
+        yield running
 
 
 def landed(topic: LiveTopic, stream: Running, count: int) -> list[bytes]:

@@ -10,14 +10,13 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
+from topic import declared
 
 from bronze.admin import PulsarAdmin
 from bronze.errors import SettingsError
-from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
-from bronze.topics import load_topics
 from lakehouse.broker import Broker
 from lakehouse.publish_table import publish_table
 
@@ -39,10 +38,7 @@ Send = Callable[[], None]
 
 @pytest.fixture
 def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> ShopLake:
-    file = tmp_path / "topics.toml"
-    file.write_text(TOPICS)
-    lake = ShopLake(spark, settings)
-    lake.topics = load_topics(file)
+    lake = ShopLake(spark, settings, declared(tmp_path, TOPICS))
     with PulsarAdmin(settings.connection) as admin:
         admin.ensure_namespace(settings.pulsar_namespace)
         admin.deduplicate(settings.pulsar_namespace)
@@ -76,7 +72,7 @@ def sent(lake: ShopLake) -> list[Row]:
     rows = (
         lake.spark.read.format("pulsar")
         .options(**lake.settings.connection.options())
-        .option("topic", f"persistent://{lake.settings.pulsar_namespace}/accounts")
+        .option("topic", lake.settings.full_topic("accounts"))
         .load()
         .collect()
     )
@@ -130,8 +126,7 @@ def test_a_table_that_is_published_and_landed_again_is_the_same_table(
     table.update("bank = 'x'", {"balance": "balance + 1"})
     table.delete("bank = 'y'")
     send()
-    await_streams(ingest(lake.spark, lake.settings, lake.topics, available_now=True))
-    lake.refine()
+    lake.catch_up()
     columns = ["bank", "id", "owner", "balance"]
     states = lake.table("accounts_state")
     assert states.where("NOT is_deleted").select(columns).collect() == table.toDF().collect()

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from model import Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
-
-from bronze.topics import load_topics
+from topic import declared
 
 TOPICS = """
 [topics.prices]
@@ -83,9 +82,7 @@ def message(change: Change, **fields: Any) -> Message:
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
-    file = tmp_path / "topics.toml"
-    file.write_text(TOPICS)
-    return SilverLake(spark, tmp_path, load_topics(file))
+    return SilverLake(spark, tmp_path, declared(tmp_path, TOPICS))
 
 
 def test_a_real_table_holds_what_the_model_says(lake: SilverLake) -> None:

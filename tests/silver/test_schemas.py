@@ -16,13 +16,11 @@ from _pulsar import SchemaType
 from java_client import JavaClient
 from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
+from topic import declared
 
 from bronze.admin import PulsarAdmin
 from bronze.errors import LakehouseError
-from bronze.ingest import ingest
-from bronze.job import await_streams
 from bronze.settings import LakeSettings
-from bronze.topics import load_topics
 from lakehouse.broker import Broker
 from lakehouse.publish import create_topics
 
@@ -127,7 +125,7 @@ class Registered(ShopLake):
     ) -> None:
         client = self.settings.connection.client()
         try:
-            name = f"persistent://{self.settings.pulsar_namespace}/{topic}"
+            name = self.settings.full_topic(topic)
             schema = pulsar.schema.BytesSchema() if kind is None else Raw(kind, definition)
             client.create_producer(name, schema=schema).send(payload, partition_key=key)
         finally:
@@ -141,17 +139,13 @@ class Registered(ShopLake):
         path = f"{self.settings.pulsar_namespace}/{topic}"
         with self.settings.connection.http(10) as http:
             http.post(f"schemas/{path}/schema", json=schema).raise_for_status()
-        producer = java.producer(f"persistent://{path}", checked=True)
+        producer = java.producer(self.settings.full_topic(topic), checked=True)
         producer.newMessage().key(key).value(payload).send()
         producer.close()
 
     def person(self, version: int, **fields: Any) -> None:
         schema = VERSIONS[version]
         self.send("people", str(fields["id"]), avro(schema, fields), SchemaType.AVRO, schema)
-
-    def catch_up(self) -> None:
-        await_streams(ingest(self.spark, self.settings, self.topics, available_now=True))
-        self.refine()
 
     def rows(self, topic: str) -> dict[Any, Row]:
         key = next(iter(self.topics.topics[topic].fields))
@@ -170,10 +164,7 @@ def avro(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
 
 @pytest.fixture
 def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> Registered:
-    file = tmp_path / "topics.toml"
-    file.write_text(TOPICS)
-    lake = Registered(spark, settings)
-    lake.topics = load_topics(file)
+    lake = Registered(spark, settings, declared(tmp_path, TOPICS))
     create_topics(settings, lake.topics)
     with settings.connection.http(10) as http:  # the default would refuse to widen a field
         path = f"namespaces/{settings.pulsar_namespace}/schemaCompatibilityStrategy"
