@@ -57,26 +57,25 @@ class PartitionLog:
         return found
 
 
-class PartitionRange(InputPartition):
-    """Work of one task: the messages of a topic partition behind `after`, up to and with `until`.
+class PartitionRange(NamedTuple):
+    """The messages of a topic partition behind `after`, up to and with `until`.
 
     receiver_queue: how many messages the client may hold, so that they fit in memory.
     compacted: up to where the compacted copy goes, if that is to be read.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        after: Position,
-        until: Position,
-        receiver_queue: int,
-        compacted: Position = START,
-    ) -> None:
-        self.topic = topic
-        self.after = after
-        self.until = until
-        self.receiver_queue = receiver_queue
-        self.compacted = compacted
+    topic: str
+    after: Position
+    until: Position
+    receiver_queue: int
+    compacted: Position = START
+
+
+class ReadTask(InputPartition):
+    """The ranges that one task reads, one after the other."""
+
+    def __init__(self, ranges: Sequence[PartitionRange]) -> None:
+        self.ranges = ranges
 
 
 def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:

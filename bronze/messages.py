@@ -69,15 +69,29 @@ def split_partition(topic: str) -> tuple[str, int]:
     return (name, int(number)) if mark and number.isdigit() else (topic, -1)
 
 
-def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.RecordBatch]:
+def read_ranges(
+    options: PulsarOptions, ranges: Sequence[PartitionRange]
+) -> Iterator[pa.RecordBatch]:
+    """All messages of some ranges, one after the other; errors as of `read_range`."""
+    client = options.connection.client()
+    try:
+        for work in ranges:
+            yield from read_range(client, options, work)
+    finally:
+        client.close()
+
+
+def read_range(
+    client: pulsar.Client, options: PulsarOptions, work: PartitionRange
+) -> Iterator[pa.RecordBatch]:
     """All messages of a topic partition behind `work.after`, up to and with `work.until`.
 
     Raises:
         BrokerError: the broker refused or fell silent before the end. A short range is never
             returned: the task fails and Spark tries the batch again.
     """
-    client = options.connection.client()
     last = work.after
+    reader = None
     try:
         reader = client.create_reader(
             work.topic,
@@ -113,7 +127,8 @@ def read_range(options: PulsarOptions, work: PartitionRange) -> Iterator[pa.Reco
         )
         raise BrokerError(message_text) from error
     finally:
-        client.close()
+        if reader is not None:
+            reader.close()
 
 
 def _start(after: Position) -> Any:

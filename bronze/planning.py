@@ -10,11 +10,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from bronze.admin import Entry, PulsarAdmin
-from bronze.backlog import PartitionLog, PartitionRange, share
+from bronze.backlog import PartitionLog, PartitionRange, ReadTask, share
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, Position
 from bronze.options import Bound, PulsarOptions
 
+ONE_TASK_BYTES = 1 << 20
 RECEIVER_BYTES = 32 << 20
 RECEIVER_MESSAGES = (10, 10_000)
 
@@ -120,18 +121,28 @@ class Planner:
             found[name] = _entries(log, after, until), _bytes(log, after, until)
         return found
 
-    def ranges(self, begun: Mapping[str, Position], end: Offset) -> Sequence[PartitionRange]:
-        """The tasks of a batch: one per partition with something new, more for a huge one."""
-        found = []
+    def tasks(self, begun: Mapping[str, Position], end: Offset) -> Sequence[ReadTask]:
+        """The tasks of a batch: one per partition with something new, more for a huge one.
+
+        A small batch is one task: to start more, each with a client of its own, costs more than
+        they share, and each writes a file.
+        """
+        ranges, total = [], 0
         for name, until in end.items():
             after = begun.get(name, START)
             if until != after:  # before it, where a topic was made anew: then from its start
-                found += self._split(name, after if until > after else START, until)
-        return found
+                after = after if until > after else START
+                size = _bytes(self._log(name), after, until)
+                ranges += self._split(name, after, until, size)
+                total += size
+        if ranges and total <= min(ONE_TASK_BYTES, self._options.max_bytes_per_task):
+            return [ReadTask(ranges)]
+        return [ReadTask([each]) for each in ranges]
 
-    def _split(self, name: str, after: Position, until: Position) -> list[PartitionRange]:
-        log = self._log(name)
-        entries, size = _entries(log, after, until), _bytes(log, after, until)
+    def _split(
+        self, name: str, after: Position, until: Position, size: int
+    ) -> list[PartitionRange]:
+        entries = _entries(self._log(name), after, until)
         pieces = min(-(-size // self._options.max_bytes_per_task), entries) or 1
         ends = [
             self._cut(name, after, entries * piece // pieces, until) for piece in range(1, pieces)

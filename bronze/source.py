@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bronze.backlog import PartitionRange
+from bronze.backlog import ReadTask
 from bronze.envelope import ENVELOPE_DDL
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, OffsetJson, from_json, to_json
@@ -78,13 +78,13 @@ class PulsarDataSource(DataSource):
 
 
 def read(options: PulsarOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The messages of one range. Runs in a worker; again, with the same result, on retry."""
-    if not isinstance(partition, PartitionRange):  # Spark's own, in place of no task at all
+    """The messages of one task. Runs in a worker; again, with the same result, on retry."""
+    if not isinstance(partition, ReadTask):  # Spark's own, in place of no task at all
         return iter(())
     # Here, as only these workers need the client: those that plan would pay for the import.
-    from bronze.messages import read_range
+    from bronze.messages import read_ranges
 
-    return read_range(options, partition)
+    return read_ranges(options, partition.ranges)
 
 
 class PulsarBatchReader(DataSourceReader):
@@ -106,10 +106,10 @@ class PulsarBatchReader(DataSourceReader):
             begun = planner.resolve(self._options.starting)
             end = {name: min(ending.get(name, START), p) for name, p in last.items()}
             end = {name: p for name, p in end.items() if p > begun.get(name, START)}
-            return planner.ranges(begun, end)
+            return planner.tasks(begun, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
+        """The messages of one task."""
         return read(self._options, partition)
 
 
@@ -178,10 +178,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        return self._open()[0].ranges(from_json(start), from_json(end))
+        return self._open()[0].tasks(from_json(start), from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
+        """The messages of one task."""
         return read(self._options, partition)
 
     def commit(self, end: OffsetJson) -> None:
