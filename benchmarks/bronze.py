@@ -21,10 +21,11 @@ import pulsar
 import typer
 from pyspark.sql import SparkSession
 
+from bronze.declarations import Topic
 from bronze.ingest import ingest
 from bronze.job import await_streams, configure_logs
 from bronze.settings import LakeSettings, load_settings
-from bronze.topics import Topic, TopicFile
+from bronze.topics import TopicFile
 from lakehouse.broker import start_broker
 from lakehouse.console import print_rows
 from lakehouse.publish import create_topics

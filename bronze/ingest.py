@@ -7,10 +7,11 @@ Parallelism: one query per topic, one task per topic partition. Written: `bronze
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running, claim_tables, start_query
+from bronze.declarations import Topic
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
 from bronze.tables import bronze_table
-from bronze.topics import Topic, TopicFile
+from bronze.topics import TopicFile
 
 
 def ingest(

@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import claim_tables
+from bronze.declarations import Topic
 from bronze.errors import SettingsError
 from bronze.offsets import Offset, to_json
 from bronze.progress import committed_offset
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
 from bronze.tables import bronze_table
-from bronze.topics import Topic
 
 POSITION = ("topic", "partition", "ledger", "entry", "batch_index")
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from bronze.declarations import FieldSpec, Topic, snake_case
 from bronze.errors import LakehouseError
-from bronze.topics import FieldSpec, Topic, snake_case
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 OMIT = ""

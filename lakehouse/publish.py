@@ -8,9 +8,10 @@ from typing import Any
 import pulsar
 
 from bronze.admin import PulsarAdmin
+from bronze.declarations import Topic
 from bronze.errors import BrokerError, LakehouseError, SettingsError
 from bronze.settings import LakeSettings
-from bronze.topics import Topic, TopicFile
+from bronze.topics import TopicFile
 from lakehouse.encode import RowEncoder
 
 Progress = Callable[[str, int], None]

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
 
+from bronze.declarations import Topic
 from bronze.settings import LakeSettings
-from bronze.topics import Topic, load_topics
+from bronze.topics import load_topics
 from lakehouse.broker import Broker
 from lakehouse.publish import create_topics
 

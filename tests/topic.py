@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import pulsar
 
 from bronze.admin import PulsarAdmin
+from bronze.declarations import Topic
 from bronze.settings import LakeSettings
-from bronze.topics import Topic, TopicFile, load_topics
+from bronze.topics import TopicFile, load_topics
 
 
 class Sent(NamedTuple):

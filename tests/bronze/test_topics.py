@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from bronze.declarations import snake_case
 from bronze.errors import SettingsError
 from bronze.settings import SHOP_TOPICS
-from bronze.topics import load_topics, snake_case
+from bronze.topics import load_topics
 
 GOOD = """
 [topics.users]
@@ -25,6 +26,9 @@ userId = "long"
 [topics.orders.lookups]
 user = { topic = "users", on = "userId" }
 """
+
+
+KEY = 'key = ["id"]\n'
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -83,6 +87,17 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ('id = "long"', 'id = { type = "long", required = false }', "'id' must always be there"),
         ('key = ["id"]', 'key = ["id"]\nsequence = ["id"]', "tombstones have no fields"),
         ('key = ["id"]', 'key = ["id"]\nsequence = ["at"]', "names 'at', which is not among"),
+        ('key = ["id"]', f"{KEY}envelope = 'debezium'\ndelete = 'never'", "drop 'delete'"),
+        ("absent = -1", 'path = "source.lsn"', "'path', which needs 'envelope'"),
+        (
+            'key = ["id"]',
+            f"{KEY}partitions = 2\ntruncate = {{ field = 'id', equals = 0 }}",
+            "older",
+        ),
+        ('key = ["id"]', f"{KEY}history = true\nupdates = 'partial'", "not go with 'history'"),
+        ('key = ["id"]', f"{KEY}merged_into = 'parent'", "names 'parent', which is not among"),
+        ('kind = "events"', 'kind = "events"\nhistory = true', "all kept; drop 'history'"),
+        ('on = "userId"', 'on = "userId", mode = "as_of"', "'as_of', so it needs 'event_time'"),
         ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
     ],
 )

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from bronze.declarations import Topic
 from bronze.settings import SHOP_TOPICS
-from bronze.topics import Topic, load_topics
+from bronze.topics import load_topics
 from lakehouse.encode import EncodeError, RowEncoder, epoch_ms
 
 TOPICS = load_topics(SHOP_TOPICS).topics

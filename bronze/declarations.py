@@ -1,0 +1,231 @@
+"""What a topic may declare of itself; `topics.py` reads files of declarations."""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
+SIMPLE_TYPES = (
+    *("boolean", "int", "long", "double", "string", "binary"),
+    *("date", "timestamp", "timestamp_ms"),
+)
+
+
+CHANGELOG_ONLY = (
+    *("delete", "truncate", "envelope", "updates", "sequence", "history"),
+    *("merged_into", "compacted"),
+)
+
+
+def snake_case(name: str) -> str:
+    """`parentUserId` -> `parent_user_id`: the column of a JSON field."""
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
+
+
+def _field_type(value: str) -> str:
+    decimal = DECIMAL.fullmatch(value)
+    if value in SIMPLE_TYPES or (decimal and int(decimal[2]) <= int(decimal[1]) <= 38):
+        return value
+    message = f"'{value}' is no type; use one of {', '.join(SIMPLE_TYPES)} or decimal(p,s)"
+    raise ValueError(message)
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")]
+
+
+class Declaration(BaseModel):
+    """Part of a topic file: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FieldSpec(Declaration):
+    """One field. In JSON, `timestamp_ms` is epoch milliseconds UTC, `timestamp` is ISO 8601,
+    `binary` is base64.
+
+    A field must be there, and not null, unless `required = false`. Its value `absent` stands for
+    "none" and becomes NULL. `path`, such as `source.lsn`, is where an envelope has it, if it is no
+    field of the row.
+    """
+
+    type: Annotated[str, BeforeValidator(_field_type)]
+    required: bool = True
+    absent: int | str | None = None
+    path: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
+
+    @property
+    def nullable(self) -> bool:
+        """Whether the column may be NULL."""
+        return not self.required or self.absent is not None
+
+
+class Lookup(Declaration):
+    """The row of changelog `topic` whose key equals the field `on`.
+
+    mode: `latest` (default): as it is known when the event arrives, or as it comes first after
+        that. `as_of`: the version that was valid at the event time.
+    """
+
+    topic: Name
+    on: Name
+    mode: Literal["latest", "as_of"] = "latest"
+
+
+class Rule(Declaration):
+    """The messages whose field has this value, such as `op` = `d`."""
+
+    field: Name
+    equals: str | int | bool
+
+
+def _field_spec(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+class Topic(Declaration):
+    """One topic: `events` are facts, a `changelog` holds the state of its keys.
+
+    schema: how payloads are read. `json` (default): JSON objects, whatever the broker's schema
+        registry says. `registry`: as the schema version says that a message was published with:
+        Avro, JSON or a primitive. `string`, `bytes`: bare values. A bare value is the one field
+        beside the key, and the message key, split at `|`, is the key.
+    delete: which messages of a changelog delete their key. `tombstone` (default): those without
+        payload. `never`. Or `{ field = "op", equals = "d" }`: those, and tombstones.
+        `d` and `t` of an envelope are told by its `op`.
+    truncate: which messages delete all keys whose latest message is older.
+    envelope: `debezium`: a payload is `{"op": …, "before": …, "after": …}`, and the fields are
+        those of the row in it.
+    updates: `whole` (default): a message is the row. `partial`: fields that it does not have stay
+        as they are, and null is a value.
+    sequence: fields that order the messages of a key, the highest being the latest; among equals,
+        and without it, their position decides.
+    history: whether `silver.<topic>_history` keeps all versions; they are valid by `event_time`.
+    merged_into: field with the key that this one was merged into, from which the column
+        `resolved_id` follows.
+    compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: Name
+    kind: Literal["events", "changelog"]
+    key: Annotated[list[Name], Field(min_length=1)]
+    format: Annotated[Literal["json", "registry", "string", "bytes"], Field(alias="schema")] = (
+        "json"
+    )
+    delete: Literal["tombstone", "never"] | Rule = "tombstone"
+    truncate: Rule | None = None
+    envelope: Literal["debezium"] | None = None
+    updates: Literal["whole", "partial"] = "whole"
+    message_key: Name | None = None
+    event_time: Name | None = None
+    sequence: list[Name] = []
+    history: bool = False
+    merged_into: Name | None = None
+    partitions: Annotated[int, Field(ge=1, le=1024)] = 1
+    compacted: bool = False
+    fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
+    lookups: dict[Name, Lookup] = {}
+
+    @model_validator(mode="after")
+    def _names_are_fields(self) -> "Topic":
+        rules = [rule for rule in (self.delete, self.truncate) if isinstance(rule, Rule)]
+        named = [
+            *self.key,
+            *self.sequence,
+            self.message_key,
+            self.event_time,
+            self.merged_into,
+            *(rule.field for rule in rules),
+            *(x.on for x in self.lookups.values()),
+        ]
+        for name in named:
+            if name is not None and name not in self.fields:
+                self._refuse(f"names '{name}', which is not among its fields")
+        for name in (*self.key, *self.sequence):
+            if self.fields[name].nullable:
+                self._refuse(f"needs its key and sequence: '{name}' must always be there")
+        return self
+
+    @model_validator(mode="after")
+    def _rules_fit_the_kind(self) -> "Topic":
+        if self.kind == "changelog":
+            if self.lookups:
+                self._refuse("is a changelog; only events have lookups")
+            return self
+        for name in CHANGELOG_ONLY:
+            if name in self.model_fields_set:
+                self._refuse(f"has events, which are all kept; drop '{name}'")
+        return self
+
+    @model_validator(mode="after")
+    def _rules_fit_each_other(self) -> "Topic":
+        """What cannot be answered rightly for any order of messages is refused."""
+        if self.envelope:
+            for name in ("delete", "truncate"):
+                if name in self.model_fields_set:
+                    self._refuse(f"has an envelope, whose op says it; drop '{name}'")
+            if self.format not in ("json", "registry"):
+                self._refuse(f"has an envelope, so its payloads cannot be '{self.format}'")
+        elif any(field.path for field in self.fields.values()):
+            self._refuse("has a field with 'path', which needs 'envelope'")
+        elif self.sequence and self.delete == "tombstone":
+            self._refuse(
+                "has a sequence, and tombstones have no fields: set 'delete' to 'never' or to a "
+                "field's value"
+            )
+        if self.truncate and not self.sequence and self.partitions > 1:
+            self._refuse(
+                "has 'truncate' and several partitions: which messages are older cannot be told "
+                "without a sequence"
+            )
+        if self.updates == "partial":
+            for name in ("truncate", "envelope", "history", "merged_into"):
+                if getattr(self, name):
+                    self._refuse(f"has partial updates, which do not go with '{name}'")
+        if self.history and self.truncate:
+            self._refuse("has a history, which does not go with 'truncate'")
+        if any(lookup.mode == "as_of" for lookup in self.lookups.values()) and (
+            self.event_time is None or self.fields[self.event_time].nullable
+        ):
+            self._refuse("looks up 'as_of', so it needs 'event_time', a field that is always there")
+        if self.merged_into and len(self.key) > 1:
+            self._refuse("has 'merged_into', which needs a key of one field")
+        if self.merged_into and self.fields[self.merged_into].type != self.fields[self.key[0]].type:
+            self._refuse("has a field 'merged_into' of another type than its key")
+        return self
+
+    @model_validator(mode="after")
+    def _bare_values_have_one_field(self) -> "Topic":
+        bare = {"string": "string", "bytes": "binary"}.get(self.format)
+        if bare and [self.fields[name].type for name in self.values] != [bare]:
+            self._refuse(
+                f"has bare values (schema = '{self.format}'): beside its key it needs one field, "
+                f"of type {bare}"
+            )
+        return self
+
+    def _refuse(self, what: str) -> None:
+        message = f"topic '{self.name}' {what}"
+        raise ValueError(message)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether a message may delete all keys."""
+        return self.kind == "changelog" and (self.truncate or self.envelope) is not None
+
+    @property
+    def order_columns(self) -> list[str]:
+        """The columns that order the messages of a key."""
+        return [*(snake_case(name) for name in self.sequence), "position"]
+
+    @property
+    def values(self) -> list[str]:
+        """The fields beside the key."""
+        return [name for name in self.fields if name not in self.key]
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns of the key."""
+        return [snake_case(name) for name in self.key]
