@@ -102,6 +102,14 @@ class Checkpoint:
         """By which a table knows the batches that were appended to it outside of Spark's sink."""
         return f"{self.id}.{table.full_name}"
 
+    def moved(self, batch: int) -> dict[str, Any]:
+        """The sources that a planned batch reads from, with the offsets it ends at."""
+        log = self._file.parent / "offsets"
+        ends = source_offsets(log / str(batch))
+        before = log / str(batch - 1)
+        begins = source_offsets(before) if before.exists() else {}
+        return {name: end for name, end in ends.items() if begins.get(name) != end}
+
     def release(self) -> None:
         """Let another driver claim it."""
         self._lock.close()
@@ -164,10 +172,11 @@ def claim_tables(
     return checkpoint
 
 
-def source_offsets(file: Path) -> list[Any]:
-    """The offsets of the sources in a file of Spark's offset log.
+def source_offsets(file: Path) -> dict[str, Any]:
+    """The offsets of the sources in a file of Spark's offset log, by name, or number from 0.
 
     Each is JSON on a line of its own; behind the source's name and a colon where sources have one.
+    A source that has nothing yet is left out.
 
     Raises:
         ValueError: the file is torn.
@@ -176,7 +185,12 @@ def source_offsets(file: Path) -> list[Any]:
     json.loads(metadata)
     if not lines:
         raise ValueError(file)
-    return [json.loads(line[max(line.find("{"), 0) :]) for line in lines]
+    found = {}
+    for number, line in enumerate(lines):
+        name, offset = line[: line.find("{")], line[max(line.find("{"), 0) :]
+        if not line.endswith("-"):
+            found[name.removesuffix(":") or str(number)] = json.loads(offset)
+    return found
 
 
 def _newest(folder: Path) -> Path | None:

@@ -98,6 +98,12 @@ class LakeSettings(BaseSettings):
         default=False,
         description="Go on where the broker has dropped unread messages; see bronze.data_loss",
     )
+    history_days: int = Field(
+        default=7,
+        ge=7,
+        description="Days for which old versions of tables can be read; at least 7, as readers and "
+        "streams may still be at work on them",
+    )
     sql_host: str = Field(
         default="127.0.0.1",
         description="Host that the SQL endpoint listens on, and that its clients ask",

@@ -14,6 +14,13 @@ from pyspark.sql import SparkSession
 from bronze.envelope import ENVELOPE, Column
 from bronze.settings import LakeSettings
 
+# A commit a second makes a log of 86,400 files a day. A checkpoint of the log costs as much as a
+# batch, by default at each tenth commit.
+BOUNDED_LOG = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
+}
+
 
 @dataclass(frozen=True)
 class TableSpec:
@@ -50,7 +57,7 @@ class TableSpec:
             schema=deltalake.Schema.from_json(self._schema(spark)),
             mode="ignore",
             description=self.comment,
-            configuration={**self.properties, **(properties or {})},
+            configuration={**BOUNDED_LOG, **self.properties, **(properties or {})},
             raise_if_key_not_exists=False,  # the property that names the writer is ours
         )
 

@@ -12,19 +12,20 @@ from bronze.ingest import ingest
 from bronze.job import AvailableNow, await_streams, configure_logs, exit_with
 from bronze.options import epoch_ms
 from bronze.replay import replay_topic
-from bronze.settings import LakeSettings, load_settings
-from bronze.topics import TopicFile, load_topics
+from bronze.settings import load_settings
+from bronze.topics import load_topics
 from gold.__main__ import FullRefresh, Select
 from gold.build import BuildResult, build_gold, require_silver
 from gold.catalog import register
 from gold.keep import keep_fresh
-from lakehouse import console
 from lakehouse.console import err, out, print_rows
+from lakehouse.context import Format, lake
 from lakehouse.demo import demo as run_demo
 from lakehouse.generate import generate_shop
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
 from lakehouse.publish_table import publish_table
+from lakehouse.quarantine import commands as quarantine_commands
 from lakehouse.query import query
 from lakehouse.reset import reset as reset_lake
 from lakehouse.reset import what_goes
@@ -43,18 +44,8 @@ app = typer.Typer(
     add_completion=False,
 )
 
-Format = Annotated[console.Format, typer.Option("--format", help="How to print the result.")]
 
-
-class Context:
-    """What all commands need: the settings and the declared topics."""
-
-    settings: LakeSettings
-    topics: TopicFile
-    traces = False
-
-
-lake = Context()
+app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
 
 
 @app.callback()

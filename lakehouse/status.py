@@ -3,10 +3,8 @@
 import datetime as dt
 from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from bronze.admin import PulsarAdmin
 from bronze.progress import topic_lag
@@ -14,7 +12,8 @@ from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
 from lakehouse.broker import broker_answers
-from silver.tables import QUARANTINE, enriched_table, state_table
+from silver.direct import DirectTable
+from silver.tables import QUARANTINE, RECONCILIATION, enriched_table, state_table
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class TableStatus:
         return [self.table, self.rows, age, self.lag_messages, self.note]
 
 
+OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
 COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 
 
@@ -66,8 +66,10 @@ def _silver(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
     for topic in topics.changelogs():
         table = state_table(topic)
         _, newest = _count(settings, table)
-        deleted = _matching(settings, table, pc.field("is_deleted"))
-        live = _matching(settings, table, ~pc.field("is_deleted"))
+        deleted = _matching(
+            settings, table, "is_deleted AND mark IS NULL" if topic.truncates else "is_deleted"
+        )
+        live = _matching(settings, table, "NOT is_deleted")
         note = f"{deleted} deleted" if deleted else ""
         lines.append(TableStatus(f"silver.{topic.name}", live, newest, note=note))
     for topic in topics.events():
@@ -75,11 +77,24 @@ def _silver(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
         rows, newest = _count(settings, table)
         lines.append(TableStatus(table.full_name, rows, newest))
         for lookup in topic.lookups:
-            missing = _matching(settings, table, pc.field(f"{lookup}_position").is_null())
+            missing = _matching(settings, table, f"`{lookup}_position` IS NULL")
             lines.append(TableStatus(f"silver.missing_{lookup}", missing))
     quarantined, newest = _count(settings, QUARANTINE)
     lines.append(TableStatus(QUARANTINE.full_name, quarantined, newest))
+    lines.append(TableStatus(RECONCILIATION.full_name, *_books(settings)))
     return lines
+
+
+def _books(settings: LakeSettings) -> tuple[int | None, None, None, str]:
+    """Rows of the books, and what they say over all batches."""
+    if not RECONCILIATION.exists(settings):
+        return None, None, None, ""
+    rows = DirectTable(RECONCILIATION, settings).rows(["messages_in", "late", *OUTCOMES])
+    total = {name: sum(row[name] for row in rows) for name in ("messages_in", "late", *OUTCOMES)}
+    parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
+    sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
+    late = f"; {total['late']} late" if total["late"] else ""
+    return len(rows), None, None, f"{total['messages_in']} in {sign} {parts}{late}"
 
 
 def _gold(settings: LakeSettings) -> list[TableStatus]:
@@ -92,28 +107,13 @@ def _gold(settings: LakeSettings) -> list[TableStatus]:
     ]
 
 
-def _open(settings: LakeSettings, table: TableSpec) -> DeltaTable | None:
-    try:
-        return DeltaTable(table.path(settings))
-    except TableNotFoundError:
-        return None
-
-
 def _count(settings: LakeSettings, table: TableSpec) -> tuple[int | None, dt.datetime | None]:
-    """Rows and newest message, from the statistics in the table's log."""
-    delta = _open(settings, table)
-    if delta is None:
+    """Rows and newest message."""
+    if not table.exists(settings):
         return None, None
-    files = pa.table(delta.get_add_actions(flatten=True))
-    if files.num_rows == 0:
-        return 0, None
-    rows = pc.sum(files["num_records"]).as_py()
-    newest = pc.max(delta.to_pyarrow_dataset().to_table(["publish_time"])["publish_time"]).as_py()
-    if newest is not None and newest.tzinfo is None:
-        newest = newest.replace(tzinfo=dt.timezone.utc)
-    return rows, newest
+    times = DirectTable(table, settings).column("publish_time")
+    return len(times), pc.max(times).as_py()
 
 
-def _matching(settings: LakeSettings, table: TableSpec, condition: pc.Expression) -> int | None:
-    delta = _open(settings, table)
-    return None if delta is None else delta.to_pyarrow_dataset().count_rows(filter=condition)
+def _matching(settings: LakeSettings, table: TableSpec, condition: str) -> int | None:
+    return DirectTable(table, settings).count(condition) if table.exists(settings) else None

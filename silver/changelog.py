@@ -4,41 +4,71 @@ The latest is that with the highest position, or, where the topic declares a seq
 sequence and then position: a total order. One MERGE a batch. Its guard, source later than target,
 makes any batch cut, any replay and any duplicate give the same table; a delete stays as a
 tombstone, so that an older update cannot bring the row back.
+
+A message that truncates stays as a row without a key, marked `truncated`: what is older than it,
+whenever it comes, is deleted.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from bronze.topics import Topic, snake_case
-
-
-def latest_per_key(
-    rows: DataFrame, keys: Sequence[str], order: Sequence[str] = ("position",)
-) -> DataFrame:
-    """Of the rows of each key, the one that comes last in the order of some columns."""
-    rest = [name for name in rows.columns if name not in keys]
-    latest = F.max_by(F.struct(*rest), F.struct(*order)).alias("latest")
-    return rows.groupBy(*keys).agg(latest).select(*keys, "latest.*").select(*rows.columns)
-
-
-def match(keys: Sequence[str]) -> str:
-    """The join condition of a MERGE; keys are never NULL here."""
-    return " AND ".join(f"t.`{key}` = s.`{key}`" for key in keys)
+from bronze.declarations import Topic, snake_case
+from silver.merging import Values, latest_per_key, match
+from silver.partial import apply_partial_changes
 
 
 def apply_changes(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
     """Merge decoded rows of a changelog into its state table; replay-safe."""
-    order = [*(snake_case(name) for name in topic.sequence), "position"]
-    source = latest_per_key(rows, topic.key_columns, order)
-    later = " > ".join(f"struct({', '.join(f'{row}.`{n}`' for n in order)})" for row in "st")
-    columns: dict[str, str | Column] = {name: f"s.`{name}`" for name in source.columns}
-    (
-        state.alias("t")
-        .merge(source.alias("s"), match(topic.key_columns))
-        .whenMatchedUpdate(condition=later, set=columns)
-        .whenNotMatchedInsert(values=columns)
-        .execute()
+    if topic.merged_into:  # until `merged.py` has followed the chain
+        known = F.coalesce(snake_case(topic.merged_into), topic.key_columns[0])
+        rows = rows.withColumn("resolved_id", known)
+    if topic.updates == "partial":
+        apply_partial_changes(state, rows, topic)
+    elif topic.truncates:
+        _apply_with_truncation(state, rows, topic)
+    else:
+        source = latest_per_key(rows, topic.key_columns, topic.order_columns)
+        _merge(state, source, match(topic.key_columns), topic).execute()
+
+
+def _merge(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
+    values: Values = {name: f"s.`{name}`" for name in source.columns}
+    later = " > ".join(
+        f"struct({', '.join(f'{row}.`{name}`' for name in topic.order_columns)})" for row in "st"
     )
+    return (
+        state.alias("t")
+        .merge(source.alias("s"), condition)
+        .whenMatchedUpdate(condition=later, set=values)
+        .whenNotMatchedInsert(values=values)
+    )
+
+
+def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
+    """As without, and what is older than the latest truncation is deleted or not let in."""
+    table, order = state.toDF(), F.struct(*topic.order_columns).alias("o")
+    marks = [each.where("mark = 'truncated'").select(order) for each in (table, rows)]
+    [latest] = marks[0].unionAll(marks[1]).agg(F.max("o").alias("o")).collect()
+    if latest["o"] is not None:
+        rows = rows.where(~_is_older("", latest["o"]))
+    # The keys of a mark are NULL, and so equal to each other.
+    same = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in (*topic.key_columns, "mark"))
+    source = latest_per_key(rows, [*topic.key_columns, "mark"], topic.order_columns)
+    merge = _merge(state, source.select(*rows.columns), same, topic)
+    if not marks[1].isEmpty():
+        merge = merge.whenNotMatchedBySourceDelete(_is_older("t.", latest["o"]))
+    merge.execute()
+
+
+def _is_older(row: str, order: Row) -> Column:
+    """Whether a row is before an order, field by field; what has no sequence is before all."""
+    fields = {name: value for name, value in order.asDict().items() if name != "position"}
+    fields |= {f"position.{name}": value for name, value in order["position"].asDict().items()}
+    older = F.lit(False)
+    for name, value in reversed(fields.items()):
+        column = F.col(f"{row}{name}")
+        older = column.isNull() | (column < F.lit(value)) | ((column == F.lit(value)) & older)
+    return older

@@ -13,54 +13,136 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from bronze.topics import FieldSpec, Topic, snake_case
+from bronze.declarations import FieldSpec, Rule, Topic, snake_case
 from silver.payload import Schema, text_of_payload
 from silver.tables import POSITION_FIELDS, sql_type
 
 CORRUPT = "_corrupt"
+UPSERTS = ("c", "u", "r")
 AS_IT_CAME = ("key", "payload", "event_time")
 LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last SQL timestamp
 FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 
 
-def decode(
-    messages: DataFrame, topic: Topic, schemas: Mapping[int, Schema] = MappingProxyType({})
-) -> DataFrame:
-    """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and `reason`.
+class Decoder:
+    """Turns messages of one topic into rows.
 
-    `schemas` are the versions of the topic's schema, where it is read by the registry.
-
-    `reason` is NULL for a good record. For others the columns of the topic have no meaning, and
-    `key`, `payload` and `event_time` are what came; for good ones these are NULL, so that a kept
-    batch is not twice as large.
+    The columns of its plan are made once: it takes Python longer to make them than Spark to run
+    them on a small batch.
     """
-    text = F.col("_read.json")
-    parsed = messages.withColumn("_read", text_of_payload(topic, schemas)).withColumns(
-        {
-            "_json": F.from_json(text, _json_schema(topic), _options()),
-            "_empty": F.coalesce(F.length("payload") == 0, F.lit(True)),
-            "_key": F.split(F.col("key"), r"\|"),
-        }
-    )
-    # Parsed again, as strings, only where something does not fit: to tell what.
-    odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
-    again = F.when(odd, F.from_json(text, _text_schema(topic), _options()))
-    parsed = parsed.withColumns({"_odd": odd, "_text": again, "_deletes": _deletes(topic)})
+
+    def __init__(self, topic: Topic, schemas: Mapping[int, Schema] = MappingProxyType({})) -> None:
+        """`schemas` are the versions of the topic's schema, where it is read by the registry."""
+        row = _at_paths(_row(topic, "_parsed", _json_schema(topic)), topic)
+        parsed = F.from_json("_read.json", _wrapped(topic, _json_schema(topic)), _options())
+        empty = F.coalesce(F.length("payload") == 0, F.lit(True))
+        # Parsed again, as strings, only where something does not fit: to tell what.
+        odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
+        again = F.from_json("_read.json", _wrapped(topic, _text_schema(topic)), _options())
+        self._steps = [
+            {"_read": text_of_payload(topic, schemas)},
+            {"_parsed": parsed, "_empty": empty, "_key": F.split(F.col("key"), r"\|")},
+            {"_json": row},
+            {"_odd": odd, "_deletes": _deletes(topic), "_truncates": _truncates(topic)},
+            {"_again": F.when(F.col("_odd"), again)},
+            {"_text": _row(topic, "_again", _text_schema(topic))},
+        ]
+        self._columns = [
+            *(_column(topic, name).alias(snake_case(name)) for name in topic.fields),
+            (F.col("_deletes") | F.col("_truncates")).alias("is_deleted"),
+            *_particulars(topic),
+            F.struct(*POSITION_FIELDS).alias("position"),
+            F.col("publish_time"),
+            F.col("schema_version"),
+            _reason(topic).alias("reason"),
+            *(F.col(name) for name in AS_IT_CAME),
+        ]
+        refused = F.col("reason").isNotNull()
+        self._bare = {name: F.when(refused, F.col(name)) for name in AS_IT_CAME}
+
+    def rows(self, messages: DataFrame) -> DataFrame:
+        """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and `reason`.
+
+        Those of a topic that truncates have `mark` also: `truncated` for a message that does. Those
+        of partial updates have `present`, the fields that the message has. Those of a topic with a
+        history have `valid_from`.
+
+        `reason` is NULL for a good record. For others the columns of the topic have no meaning, and
+        `key`, `payload` and `event_time` are what came; for good ones these are NULL, so that a
+        kept batch is not twice as large.
+        """
+        for step in self._steps:
+            messages = messages.withColumns(step)
+        return messages.select(*self._columns).withColumns(self._bare)
+
+
+def _reason(topic: Topic) -> Column:
     reasons = F.when(F.col("_empty"), _reason_of_no_payload(topic))
     reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
+    reasons = _envelope_reasons(reasons, topic)
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
     for name in topic.fields:
         reasons = _field_reasons(reasons, topic, name)
-    rows = parsed.select(
-        *(_column(topic, name).alias(snake_case(name)) for name in topic.fields),
-        F.col("_deletes").alias("is_deleted"),
-        F.struct(*POSITION_FIELDS).alias("position"),
-        "publish_time",
-        reasons.alias("reason"),
-        *AS_IT_CAME,
+    return reasons
+
+
+def _wrapped(topic: Topic, row: StructType) -> StructType:
+    """What the payload consists of: the row, or an envelope around it."""
+    if not topic.envelope:
+        return row
+    text = StringType()
+    sides = [StructField(side, row) for side in ("before", "after")]
+    return StructType([StructField("op", text), *sides, StructField(CORRUPT, text)])
+
+
+def _row(topic: Topic, parsed: str, row: StructType) -> Column:
+    """The row in what was parsed; that of a truncation has no fields."""
+    if not topic.envelope:
+        return F.col(parsed)
+    op = F.col(f"{parsed}.op")
+    side = F.when(op.isin(*UPSERTS), F.col(f"{parsed}.after")).when(
+        op == "d", F.col(f"{parsed}.before")
     )
-    refused = F.col("reason").isNotNull()
-    return rows.withColumns({name: F.when(refused, F.col(name)) for name in AS_IT_CAME})
+    side = side.withField(CORRUPT, F.col(f"{parsed}.{CORRUPT}"))
+    return F.when(op == "t", F.from_json(F.lit("{}"), row)).otherwise(side)
+
+
+def _envelope_reasons(reasons: Column, topic: Topic) -> Column:
+    if not topic.envelope:
+        return reasons
+    op, payload = F.col("_parsed.op"), ~F.col("_empty")
+    broken = F.col("_parsed").isNull() | (F.col(f"_parsed.{CORRUPT}").isNotNull() & op.isNull())
+    reasons = reasons.when(payload & broken, F.lit("payload is not a JSON object"))
+    reasons = reasons.when(payload & op.isNull(), F.lit("the envelope has no op"))
+    unknown = F.concat(F.lit("the envelope has an unknown op: "), F.substring(op, 1, 40))
+    reasons = reasons.when(payload & ~op.isin(*UPSERTS, "d", "t"), unknown)
+    side = F.when(op == "d", F.lit("before")).otherwise(F.lit("after"))
+    nothing = F.concat(F.lit("the envelope has no row in '"), side, F.lit("'"))
+    return reasons.when(payload & F.col("_json").isNull(), nothing)
+
+
+def _at_paths(row: Column, topic: Topic) -> Column:
+    """The row, with the fields that lie elsewhere in the envelope."""
+    for name, spec in topic.fields.items():
+        if spec.path:
+            row = row.withField(name, _text_at(spec.path).try_cast(_json_type(spec)))
+    return row
+
+
+def _text_at(path: str) -> Column:
+    return F.get_json_object("_read.json", f"$.{path}")
+
+
+def _particulars(topic: Topic) -> list[Column]:
+    found = []
+    if topic.truncates:
+        found.append(F.when(F.col("_truncates"), F.lit("truncated")).alias("mark"))
+    if topic.updates == "partial":
+        found.append(F.json_object_keys("_read.json").alias("present"))
+    if topic.history:
+        own = [_column(topic, topic.event_time)] if topic.event_time else []
+        found.append(F.coalesce(*own, "event_time", "publish_time").alias("valid_from"))
+    return found
 
 
 def _options() -> dict[str, str]:
@@ -90,7 +172,10 @@ def _column(topic: Topic, name: str) -> Column:
         in_range = value.between(FIRST_MILLISECOND, LAST_MILLISECOND)
         value = F.when(in_range, F.timestamp_millis(value))
     if name in topic.key:  # a tombstone or a bare value has its key in the message key alone
-        from_key = F.get("_key", F.lit(topic.key.index(name))).try_cast(sql_type(spec))
+        from_key = F.get("_key", F.lit(topic.key.index(name)))
+        if topic.envelope:  # whose keys are JSON objects as well
+            from_key = F.coalesce(F.get_json_object("key", f"$.{name}"), from_key)
+        from_key = from_key.try_cast(sql_type(spec))
         value = F.when(_has_key_outside(topic), from_key).otherwise(value)
     return value
 
@@ -104,16 +189,27 @@ def _has_key_outside(topic: Topic) -> Column:
 def _deletes(topic: Topic) -> Column:
     if topic.kind == "events" or topic.delete == "never":
         return F.lit(False)
+    if topic.envelope:
+        return F.col("_empty") | F.coalesce(F.col("_parsed.op") == "d", F.lit(False))
     if topic.delete == "tombstone":
         return F.col("_empty")
-    value = _column(topic, topic.delete.field) == F.lit(topic.delete.equals)
-    return F.col("_empty") | F.coalesce(value, F.lit(False))
+    return F.col("_empty") | _follows(topic, topic.delete)
+
+
+def _truncates(topic: Topic) -> Column:
+    if topic.envelope:
+        return F.coalesce(F.col("_parsed.op") == "t", F.lit(False))
+    return F.lit(False) if topic.truncate is None else _follows(topic, topic.truncate)
+
+
+def _follows(topic: Topic, rule: Rule) -> Column:
+    return F.coalesce(_column(topic, rule.field) == F.lit(rule.equals), F.lit(False))
 
 
 def _reason_of_no_payload(topic: Topic) -> Column:
     if topic.kind == "events" or topic.delete == "never":
         return F.lit("payload is empty")
-    if topic.sequence:
+    if topic.sequence and not topic.envelope:
         return F.lit("payload is empty, so it has no sequence")
     return F.when(
         _is_keyless(topic), F.lit("payload is empty and the message key is no key of this topic")
@@ -134,12 +230,17 @@ def _is_malformed(topic: Topic) -> Column:
 def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     spec = topic.fields[name]
     value, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
+    if spec.path:
+        text = _text_at(spec.path)
     payload = ~F.col("_empty")
-    expected = payload & ~F.col("_deletes")  # with a delete, the key is enough
+    row = payload & ~F.col("_truncates")
+    expected = row & ~F.col("_deletes")  # with a delete, the key is enough
     if name in topic.sequence:
         expected = payload
     elif name in topic.key:
-        expected = payload & ~_has_key_outside(topic)
+        expected = row & ~_has_key_outside(topic)
+    elif topic.updates == "partial":
+        expected = expected & F.array_contains(F.json_object_keys("_read.json"), name)
     if name in topic.key and topic.format != "json":
         no_key = payload & _has_key_outside(topic) & _column(topic, name).isNull()
         reasons = reasons.when(no_key, F.lit(f"the message key has no {spec.type} '{name}'"))

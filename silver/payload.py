@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
-from bronze.topics import Topic
+from bronze.declarations import Topic
 
 UTF8 = "payload is not valid UTF-8"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

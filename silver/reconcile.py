@@ -1,56 +1,137 @@
 """The books of a batch (invariants 2 and 7): what came in is applied, superseded or quarantined."""
 
+import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
+from bronze.declarations import Topic, snake_case
 from bronze.errors import LakehouseError
-from silver.tables import RECONCILIATION
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from silver.direct import DirectTable
+from silver.tables import RECONCILIATION, enriched_table, state_table
+
+SMALL_BATCH = 20_000
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class ReconciliationError(LakehouseError):
     """A batch does not add up."""
 
 
+class Watermarks(dict[str, dt.datetime]):
+    """By topic the latest event time of all batches so far; what comes behind it is late."""
+
+    @classmethod
+    def read(cls, settings: LakeSettings, before: int) -> "Watermarks":
+        """As the books have them, before a batch."""
+        found = cls()
+        condition = f"silver_batch < {before} AND watermark IS NOT NULL"
+        for row in DirectTable(RECONCILIATION, settings).rows(["topic", "watermark"], condition):
+            found.advance(row["topic"], row["watermark"])
+        return found
+
+    def advance(self, topic: str, to: dt.datetime | None) -> dt.datetime | None:
+        """Move a topic's watermark, never back; returns it."""
+        known = self.get(topic)
+        if to is not None and (known is None or to > known):
+            self[topic] = to
+        return self.get(topic)
+
+
 @dataclass
 class TopicBooks:
-    """Counts of one topic in one batch; `messages_in` is counted on bronze, the rest on silver."""
+    """Counts of one topic in one batch; `messages_in` is counted on bronze, the rest on silver.
+
+    watermark: the latest event time in the batch. late: messages behind the watermark of the
+    batches before. earliest: the earliest event time in the batch.
+    """
 
     messages_in: int = 0
     decoded: int = 0
     quarantined: int = 0
     applied: int = 0
     waiting: int = 0
+    late: int = 0
+    watermark: dt.datetime | None = None
+    earliest: dt.datetime | None = None
+
+    @property
+    def good(self) -> int:
+        """Messages that could be decoded."""
+        return self.decoded - self.quarantined
 
     @property
     def superseded(self) -> int:
         """Good messages that made no row: stale, or sent twice."""
-        return self.decoded - self.quarantined - self.applied
+        return self.good - self.applied
 
 
 class Books:
     """Counts of one batch by topic."""
 
-    def __init__(self, batch_id: int) -> None:
+    def __init__(self, batch_id: int, watermarks: Watermarks) -> None:
         self.batch_id = batch_id
         self.topics: dict[str, TopicBooks] = {}
+        self._watermarks = watermarks
 
-    def topic(self, name: str) -> TopicBooks:
-        """The counts of a topic, new ones if it had none."""
-        return self.topics.setdefault(name, TopicBooks())
+    def count(self, batch: DataFrame, decoded: Mapping[str, DataFrame], topics: TopicFile) -> None:
+        """Count what came and what was decoded: the one job that fills the cache of all rows."""
+        came = batch.groupBy("source").agg(F.count("*"), *(F.lit(None) for _ in COUNTS))
+        parts = [came, *(self._decoded(rows, topics.topics[n]) for n, rows in decoded.items())]
+        for row in reduce(DataFrame.unionAll, parts).collect():
+            name, messages_in, *counts = row
+            if messages_in:
+                self.topics.setdefault(name, TopicBooks()).messages_in = messages_in
+            elif counts[0]:
+                books = self.topics.setdefault(name, TopicBooks())
+                books.decoded, books.quarantined, books.late = counts[:3]
+                books.watermark, books.earliest = map(_instant, counts[3:])
+
+    def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
+        at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
+        if topic.kind == "events" and topic.event_time:
+            at = F.when(F.col("reason").isNull(), F.col(snake_case(topic.event_time)))
+        late = F.count_if(at < F.lit(known)) if known else F.lit(0)
+        micros = [F.unix_micros(each) for each in (F.max(at), F.min(at))]
+        counts: list[Column] = [F.count("*"), F.count("reason"), late, *micros]
+        return rows.agg(F.lit(topic.name), F.lit(None), *counts)
+
+    def count_applied(self, settings: LakeSettings, topics: TopicFile) -> None:
+        """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
+        for name, books in self.topics.items():
+            topic = topics.topics[name]
+            if not books.good:
+                continue
+            if topic.kind == "changelog":
+                table = DirectTable(state_table(topic), settings)
+                books.applied = table.count(f"silver_batch = {self.batch_id}")
+            else:
+                table = DirectTable(enriched_table(topic, topics), settings)
+                mine = f"arrived_batch = {self.batch_id}"
+                missing = [row["missing_lookups"] for row in table.rows(["missing_lookups"], mine)]
+                books.applied = len(missing)
+                books.waiting = sum(1 for number in missing if number)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the batch is small enough to be handled in the driver."""
+        return sum(books.messages_in for books in self.topics.values()) <= SMALL_BATCH
 
     def totals(self) -> dict[str, int]:
         """Counts over all topics, for the log."""
         every = self.topics.values()
         return {
-            "messages_in": sum(t.messages_in for t in every),
-            "applied": sum(t.applied for t in every),
-            "superseded": sum(t.superseded for t in every),
-            "quarantined": sum(t.quarantined for t in every),
-            "waiting": sum(t.waiting for t in every),
+            name: sum(getattr(books, name) for books in every)
+            for name in ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
         }
 
-    def to_frame(self, spark: SparkSession) -> DataFrame:
+    def rows(self) -> list[dict[str, Any]]:
         """Rows for `silver.reconciliation`.
 
         Raises:
@@ -65,7 +146,28 @@ class Books:
                     "as they are and report this, or rebuild silver from bronze."
                 )
                 raise ReconciliationError(message)
-            row = (self.batch_id, name, books.messages_in, books.applied, books.superseded)
-            rows.append((*row, books.quarantined, books.waiting))
-        schema = ", ".join(f"{c.name} {c.type}" for c in RECONCILIATION.columns)
-        return spark.createDataFrame(rows, schema)
+            before = self._watermarks.get(name)
+            behind = before - books.earliest if before and books.earliest and books.late else None
+            watermarks = Watermarks({name: before} if before else {})
+            counts = {n: getattr(books, n) for n in COUNTED}
+            lateness = {
+                "watermark": watermarks.advance(name, books.watermark),
+                "max_lateness_ms": behind // dt.timedelta(milliseconds=1) if behind else None,
+            }
+            rows.append(
+                {"silver_batch": self.batch_id, "topic": name, "discarded": 0, **counts, **lateness}
+            )
+        return rows
+
+    def advance(self) -> None:
+        """Move the watermarks, as the batch is booked."""
+        for name, books in self.topics.items():
+            self._watermarks.advance(name, books.watermark)
+
+
+COUNTED = ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
+COUNTS = ("decoded", "quarantined", "late", "watermark", "earliest")
+
+
+def _instant(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else EPOCH + dt.timedelta(microseconds=micros)

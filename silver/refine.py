@@ -6,29 +6,37 @@ the same batch, replayed after a crash at any point, changes nothing (invariant 
 Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables.py`.
 """
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Collection, Mapping
+from functools import partial, reduce
+from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
+from bronze.declarations import Topic, snake_case
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec, bronze_table
-from bronze.topics import Topic, TopicFile, snake_case
+from bronze.tables import bronze_table
+from bronze.topics import TopicFile
 from silver.changelog import apply_changes
-from silver.decode import AS_IT_CAME, decode
-from silver.enrich import LookupState, apply_events
-from silver.payload import Schema
-from silver.reconcile import Books
+from silver.cuts import cut
+from silver.decode import AS_IT_CAME, Decoder
+from silver.direct import DirectTable
+from silver.enrich import Enriched, LookupState, apply_events
+from silver.history import apply_history
+from silver.maintenance import Maintenance
+from silver.merged import resolve
+from silver.reconcile import Books, Watermarks
 from silver.schemas import SchemaRegistry
 from silver.tables import (
+    CUTS,
     QUARANTINE,
     RECONCILIATION,
     enriched_table,
-    field_columns,
+    history_table,
+    lookup_columns,
     silver_tables,
     state_table,
 )
@@ -39,6 +47,7 @@ SOURCES_BY_NAME = {
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
 BYTES_PER_BATCH = "256m"
+PARTITIONS = "spark.sql.shuffle.partitions"
 
 log = structlog.get_logger()
 
@@ -100,77 +109,106 @@ class Refinery:
         self._topics = topics
         self._checkpoint = checkpoint
         self._registry = SchemaRegistry(settings)
+        self._maintenance = Maintenance(settings, topics, checkpoint)
+        self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
+        self._watermarks: Watermarks | None = None
+        self._partitions: str | None = None
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
-        books = Books(batch_id)
-        versions: dict[str, set[int]] = {}
-        for row in batch.groupBy("source", "schema_version").count().collect():
-            books.topic(row["source"]).messages_in += row["count"]
-            if row["schema_version"] is not None:
-                versions.setdefault(row["source"], set()).add(row["schema_version"])
-        if not books.topics:  # Spark runs one empty batch for tables without rows
-            return
-        decoded = {
-            name: decode(
-                batch.where(F.col("source") == name),
-                topic,
-                self._schemas(topic, versions.get(name, set())),
-            ).persist()
-            for name, topic in self._topics.topics.items()
-            if name in books.topics
-        }
+        sources = self._checkpoint.moved(batch_id)
+        decoded = {name: self._decode(batch, name).persist() for name in sources}
+        if self._watermarks is None:  # of the batches before: a replay finds itself in the books
+            self._watermarks = Watermarks.read(self._settings, batch_id)
+        books = Books(batch_id, self._watermarks)
         try:
-            self._count(decoded, books)
-            self._apply(batch.sparkSession, decoded, books)
-            self._quarantine(decoded, books)
-            self._append(books.to_frame(batch.sparkSession), RECONCILIATION, batch_id)
+            books.count(batch, decoded, self._topics)
+            if books.topics:  # Spark runs one empty batch for tables without rows
+                self._fit_to_size(batch.sparkSession, books)
+                self._apply(batch.sparkSession, decoded, books)
+                self._quarantine(decoded, books)
+                self._book(books, sources)
+                self._maintenance.run(batch.sparkSession, batch_id)
         finally:
             for rows in decoded.values():
                 rows.unpersist()
         log.info("batch refined", batch=batch_id, **books.totals())
 
-    def _schemas(self, topic: Topic, versions: set[int]) -> Mapping[int, Schema]:
-        return self._registry.schemas(topic, versions) if topic.format == "registry" else {}
+    def apply_again(self, messages: DataFrame, names: Collection[str], batch_id: int) -> DataFrame:
+        """Bring in what messages of the quarantine are good now; replay-safe.
 
-    def _count(self, decoded: dict[str, DataFrame], books: Books) -> None:
-        """Book what was decoded; the one job that fills the cache of all decoded rows."""
-        parts = [_named(rows.select("reason"), name) for name, rows in decoded.items()]
-        rows = reduce(DataFrame.unionAll, parts).groupBy("source")
-        for row in rows.agg(F.count("*"), F.count("reason")).collect():
-            books.topic(row[0]).decoded, books.topic(row[0]).quarantined = row[1:]
+        Args:
+            messages: as of `read_bronze`.
+            names: their topics.
+            batch_id: below 0, as no batch of the query has it.
+
+        Returns:
+            Topic, position and reason of each message; the reason is NULL if it is good.
+        """
+        decoded = {name: self._decode(messages, name).persist() for name in names}
+        books = Books(batch_id, Watermarks())
+        books.count(messages, decoded, self._topics)
+        self._apply(messages.sparkSession, decoded, books)
+        verdicts = [
+            rows.select(F.lit(name).alias("topic"), "position", "reason")
+            for name, rows in decoded.items()
+        ]
+        return reduce(DataFrame.unionAll, verdicts)
+
+    def _fit_to_size(self, spark: SparkSession, books: Books) -> None:
+        """One task for a small batch: starting more costs more than they share."""
+        if self._partitions is None:
+            self._partitions = spark.conf.get(PARTITIONS)
+        spark.conf.set(PARTITIONS, "1" if books.is_small else str(self._partitions))
+
+    def _decode(self, batch: DataFrame, name: str) -> DataFrame:
+        topic, messages = self._topics.topics[name], batch.where(F.col("source") == name)
+        versions: frozenset[int] = frozenset()
+        if topic.format == "registry":
+            found = messages.select("schema_version").where("schema_version IS NOT NULL").distinct()
+            versions = frozenset(row[0] for row in found.collect())
+        known, decoder = self._decoders.get(name, (frozenset[int](), None))
+        if decoder is None or not versions <= known:
+            known |= versions
+            schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
+            decoder = Decoder(topic, schemas)
+            self._decoders[name] = known, decoder
+        return decoder.rows(messages)
 
     def _apply(self, spark: SparkSession, decoded: dict[str, DataFrame], books: Books) -> None:
         rows = {
             name: good_rows(table)
             for name, table in decoded.items()
-            if books.topic(name).quarantined < books.topic(name).decoded
+            if name in books.topics and books.topics[name].good
         }
-        written = []
         for topic in self._topics.changelogs():
             if topic.name in rows:
-                state = state_table(topic).open(spark, self._settings)
-                changes = rows[topic.name].withColumn("silver_batch", F.lit(books.batch_id))
-                apply_changes(state, changes, topic)
-                mine = state.toDF().where(F.col("silver_batch") == books.batch_id)
-                written.append(_named(mine.select(F.lit(0)), topic.name))
+                self._apply_changes(spark, rows[topic.name], topic, books.batch_id)
         for topic in self._topics.events():
-            enriched = enriched_table(topic, self._topics).open(spark, self._settings)
+            table = enriched_table(topic, self._topics)
+            enriched = Enriched(
+                topic=topic,
+                table=table,
+                delta=partial(table.open, spark, self._settings),
+                direct=DirectTable(table, self._settings),
+            )
             lookups = self._lookup_states(spark, topic, rows)
-            apply_events(enriched, rows.get(topic.name), topic, lookups, books.batch_id)
-            if topic.name in rows:
-                mine = enriched.toDF().where(F.col("arrived_batch") == books.batch_id)
-                written.append(_named(mine.select("missing_lookups"), topic.name))
-        if written:
-            self._book_applied(reduce(DataFrame.unionAll, written), books)
+            mine = rows.get(topic.name)
+            apply_events(enriched, mine, lookups, books.batch_id, small=books.is_small)
+        books.count_applied(self._settings, self._topics)
 
-    def _book_applied(self, written: DataFrame, books: Books) -> None:
-        """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
-        counts = F.count("*"), F.count_if(F.col("missing_lookups") > 0)
-        for row in (
-            written.toDF("missing_lookups", "source").groupBy("source").agg(*counts).collect()
-        ):
-            books.topic(row[0]).applied, books.topic(row[0]).waiting = row[1:]
+    def _apply_changes(
+        self, spark: SparkSession, rows: DataFrame, topic: Topic, batch_id: int
+    ) -> None:
+        changes = rows.withColumn("silver_batch", F.lit(batch_id).cast("bigint"))
+        if topic.history:
+            history = history_table(topic).open(spark, self._settings)
+            apply_history(history, changes, topic)
+            changes = changes.drop("valid_from")
+        state = state_table(topic).open(spark, self._settings)
+        apply_changes(state, changes, topic)
+        if topic.merged_into:
+            resolve(spark, state, self._settings, topic)
 
     def _lookup_states(
         self, spark: SparkSession, topic: Topic, rows: dict[str, DataFrame]
@@ -178,40 +216,58 @@ class Refinery:
         found = []
         for name, lookup in topic.lookups.items():
             target = self._topics.topics[lookup.topic]
-            state = state_table(target).open(spark, self._settings).toDF()
-            columns = [column.name for column in field_columns(target)]
-            on, key = snake_case(lookup.on), target.key_columns[0]
-            changed = rows.get(lookup.topic)
-            found.append(LookupState(name, on, key, columns, state, changed))
+            table = history_table(target) if lookup.mode == "as_of" else state_table(target)
+            at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
+            found.append(
+                LookupState(
+                    name=name,
+                    on=snake_case(lookup.on),
+                    key=target.key_columns[0],
+                    columns=[c.name for c in lookup_columns(target, lookup.mode)],
+                    state=partial(_rows, spark, table.path(self._settings)),
+                    direct=DirectTable(table, self._settings),
+                    changed=rows.get(lookup.topic),
+                    at=at,
+                )
+            )
         return found
 
     def _quarantine(self, decoded: dict[str, DataFrame], books: Books) -> None:
         rejected = [
             rows.where("reason IS NOT NULL").withColumn("topic", F.lit(name))
             for name, rows in decoded.items()
-            if books.topic(name).quarantined
+            if name in books.topics and books.topics[name].quarantined
         ]
         if rejected:
             columns = [column.name for column in QUARANTINE.columns]
             batch = F.lit(books.batch_id).cast("bigint")
-            parts = [rows.withColumn("silver_batch", batch).select(columns) for rows in rejected]
-            self._append(reduce(DataFrame.unionByName, parts), QUARANTINE, books.batch_id)
+            ours = {"silver_batch": batch, "status": F.lit("open")}
+            parts = [rows.withColumns(ours).select(columns) for rows in rejected]
+            # Once: a replay of the batch is recognised by the transaction id and skipped.
+            (
+                reduce(DataFrame.unionByName, parts)
+                .write.format("delta")
+                .mode("append")
+                .option("txnAppId", self._checkpoint.app_id(QUARANTINE))
+                .option("txnVersion", books.batch_id)
+                .save(QUARANTINE.path(self._settings))
+            )
 
-    def _append(self, rows: DataFrame, table: TableSpec, batch_id: int) -> None:
-        """Append once: a replay of the batch is recognised by the transaction id and skipped."""
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", self._checkpoint.app_id(table))
-            .option("txnVersion", batch_id)
-            .save(table.path(self._settings))
-        )
+    def _book(self, books: Books, sources: Mapping[str, Any]) -> None:
+        """Write the books, and last the cut, which says that the batch is whole."""
+        for table, rows in (
+            (RECONCILIATION, books.rows()),
+            (CUTS, [cut(self._settings, self._topics, books.batch_id, sources)]),
+        ):
+            app_id = self._checkpoint.app_id(table)
+            DirectTable(table, self._settings).append_once(rows, app_id, books.batch_id)
+        books.advance()
+
+
+def _rows(spark: SparkSession, path: str) -> DataFrame:
+    return spark.read.format("delta").load(path)
 
 
 def good_rows(decoded: DataFrame) -> DataFrame:
     """The decoded records without a reason to refuse them, bare of what came."""
-    return decoded.where("reason IS NULL").drop("reason", *AS_IT_CAME)
-
-
-def _named(rows: DataFrame, source: str) -> DataFrame:
-    return rows.withColumn("source", F.lit(source))
+    return decoded.where("reason IS NULL").drop("reason", "schema_version", *AS_IT_CAME)

@@ -10,9 +10,9 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from bronze.admin import PulsarAdmin
+from bronze.declarations import Topic
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
-from bronze.topics import Topic
 from silver.payload import Schema
 from silver.tables import SCHEMAS
 

@@ -7,9 +7,11 @@ and after partitions were added.
 
 from pyspark.sql import SparkSession
 
+from bronze.declarations import FieldSpec, Topic, snake_case
 from bronze.envelope import Column
 from bronze.tables import TableSpec
-from bronze.topics import FieldSpec, Topic, TopicFile, snake_case
+from bronze.topics import TopicFile
+from silver.partial import DELETED, UPSERTED, registers
 
 POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"
 POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
@@ -19,36 +21,53 @@ BATCHES = ("arrived_batch", "silver_batch")
 QUARANTINE = TableSpec(
     "silver",
     "quarantine",
-    "Records that could not be decoded. Grain: one message; never changed",
+    "Records that were refused. Grain: one message; those that a replay brought in are gone",
     (
         Column("topic", "string", "Short name of the topic", nullable=False),
         Column("position", POSITION, "Where the message is", nullable=False),
         Column("reason", "string", "Why it was refused", nullable=False),
+        Column("status", "string", "`open`, or `discarded` for good", nullable=False),
         Column("key", "string", "Message key"),
         Column("payload", "binary", "Value, byte for byte"),
         Column("event_time", "timestamp", "Event time set by the producer"),
         Column("publish_time", "timestamp", "When it was published", nullable=False),
+        Column("schema_version", "bigint", "Schema version it was published with, if any"),
         Column("silver_batch", "bigint", "Batch that refused it", nullable=False),
     ),
-    {"delta.appendOnly": "true"},
 )
 
 RECONCILIATION = TableSpec(
     "silver",
     "reconciliation",
-    "The books. Grain: one batch and topic; messages_in = applied + superseded + quarantined",
+    "The books. Grain: one batch and topic; messages_in = applied + superseded + quarantined + "
+    "discarded. Batches below 0 are decisions about the quarantine",
     (
         Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
         Column("topic", "string", "Short name of the topic", nullable=False),
         Column("messages_in", "bigint", "Messages read from bronze", nullable=False),
         Column("applied", "bigint", "Messages that made or changed a row", nullable=False),
         Column("superseded", "bigint", "Stale or duplicate: a later one is known", nullable=False),
-        Column("quarantined", "bigint", "Messages in silver.quarantine", nullable=False),
+        Column("quarantined", "bigint", "Messages put into quarantine; open ones", nullable=False),
+        Column("discarded", "bigint", "Messages of it that were given up", nullable=False),
         Column("waiting", "bigint", "Of the applied: rows that miss a lookup", nullable=False),
+        Column("watermark", "timestamp", "Latest event time up to this batch, NULL if none"),
+        Column("late", "bigint", "Messages behind the watermark before this batch", nullable=False),
+        Column("max_lateness_ms", "bigint", "How far the latest of them was behind it"),
     ),
     {"delta.appendOnly": "true"},
 )
 
+CUTS = TableSpec(
+    "silver",
+    "cuts",
+    "Versions of all tables that belong together. Grain: one batch of the silver query",
+    (
+        Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
+        Column("committed_at", "timestamp", "When it was finished", nullable=False),
+        Column("versions", "map<string,bigint>", "Delta version by table name", nullable=False),
+    ),
+    {"delta.appendOnly": "true"},
+)
 
 SCHEMAS = TableSpec(
     "silver",
@@ -77,25 +96,73 @@ def field_columns(topic: Topic) -> list[Column]:
     ]
 
 
-def state_struct(topic: Topic) -> str:
-    """The type of a looked-up row: the topic's columns without bookkeeping."""
-    return f"struct<{','.join(f'{c.name}:{c.type}' for c in field_columns(topic))}>"
+def lookup_columns(topic: Topic, mode: str) -> list[Column]:
+    """What a looked-up row has: the topic's columns, and what became of the key."""
+    found = field_columns(topic)
+    if topic.merged_into and mode == "latest":
+        found.append(_resolved(topic))
+    return [*found, Column("is_deleted", "boolean", "Whether the key was deleted")]
+
+
+def _resolved(topic: Topic) -> Column:
+    [key] = topic.key
+    kind = sql_type(topic.fields[key])
+    return Column("resolved_id", kind, "Key it was merged into in the end, NULL within a cycle")
 
 
 def state_table(topic: Topic) -> TableSpec:
     """State of a changelog. Grain: one key; a deleted key stays as a tombstone."""
+    columns = [*field_columns(topic)]
+    searched = [*topic.key_columns, "publish_time", "silver_batch"]
+    if topic.merged_into:
+        columns.append(_resolved(topic))
+        searched.append(snake_case(topic.merged_into))
+    columns.append(Column("is_deleted", "boolean", "The key was deleted", nullable=False))
+    if topic.truncates:
+        columns.append(
+            Column("mark", "string", "`truncated`: no key, but a message that truncates")
+        )
+    if topic.updates == "partial":
+        columns.append(Column("orders", _orders(topic), "Order of what set each field"))
     return TableSpec(
         "silver",
         f"{topic.name}_state",
         f"Latest message per key of {topic.name}, deleted keys included",
+        (*columns, *_MADE_FROM),
+        # A change rewrites a mark of the old row and not the file that it is in, so the cost of a
+        # batch does not grow with the table.
+        {**_statistics(searched), "delta.enableDeletionVectors": "true"},
+    )
+
+
+_MADE_FROM = (
+    Column("position", POSITION, "Message that the row is made from", nullable=False),
+    Column("publish_time", "timestamp", "When that was published", nullable=False),
+    Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+)
+
+
+def _orders(topic: Topic) -> str:
+    types = {c.name: c.type for c in field_columns(topic)} | {"position": POSITION}
+    order = ",".join(f"{name}:{types[name]}" for name in topic.order_columns)
+    names = (UPSERTED, DELETED, *registers(topic))
+    return f"struct<{','.join(f'{name}:struct<{order}>' for name in names)}>"
+
+
+def history_table(topic: Topic) -> TableSpec:
+    """All versions of a changelog (type 2). Grain: one message, valid for a span of event time."""
+    return TableSpec(
+        "silver",
+        f"{topic.name}_history",
+        f"Versions of the rows of {topic.name}, valid from valid_from until before valid_to",
         (
             *field_columns(topic),
-            Column("is_deleted", "boolean", "A tombstone: the key was deleted", nullable=False),
-            Column("position", POSITION, "Message that the row is made from", nullable=False),
-            Column("publish_time", "timestamp", "When that was published", nullable=False),
-            Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+            Column("is_deleted", "boolean", "The key was deleted", nullable=False),
+            Column("valid_from", "timestamp", "Event time of the version", nullable=False),
+            Column("valid_to", "timestamp", "Event time of the next one, NULL for the last"),
+            *_MADE_FROM,
         ),
-        _statistics([*topic.key_columns, "publish_time", "silver_batch"]),
+        _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),
     )
 
 
@@ -103,8 +170,10 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
     """Events with their lookups. Grain: one key of the topic, exactly once."""
     lookups: list[Column] = []
     for name, lookup in topic.lookups.items():
-        row = state_struct(topics.topics[lookup.topic])
-        lookups.append(Column(name, row, f"Row of {lookup.topic} as of arrival; NULL if unknown"))
+        parts = lookup_columns(topics.topics[lookup.topic], lookup.mode)
+        row = f"struct<{','.join(f'{c.name}:{c.type}' for c in parts)}>"
+        when = "as of arrival" if lookup.mode == "latest" else "as of the event time"
+        lookups.append(Column(name, row, f"Row of {lookup.topic} {when}; NULL if unknown"))
         lookups.append(Column(f"{name}_position", POSITION, f"Version of that {name} row"))
     return TableSpec(
         "silver",
@@ -119,7 +188,13 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
             Column("arrived_batch", "bigint", "Batch that brought the message", nullable=False),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
-        _statistics([*topic.key_columns, "missing_lookups", "publish_time", *BATCHES]),
+        _statistics(
+            [
+                *topic.key_columns,
+                *([snake_case(topic.event_time)] if topic.event_time else []),
+                *("missing_lookups", "publish_time", *BATCHES),
+            ]
+        ),
     )
 
 
@@ -135,9 +210,11 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
     """All tables the silver query owns."""
     return [
         *(state_table(topic) for topic in topics.changelogs()),
+        *(history_table(topic) for topic in topics.changelogs() if topic.history),
         *(enriched_table(topic, topics) for topic in topics.events()),
         QUARANTINE,
         RECONCILIATION,
+        CUTS,
         *([SCHEMAS] if any(t.format == "registry" for t in topics.topics.values()) else []),
     ]
 
@@ -145,7 +222,8 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
 def create_views(spark: SparkSession, topics: TopicFile) -> None:
     """Create the views of silver; its tables must be registered in the catalog."""
     for topic in topics.changelogs():
-        columns = ", ".join(f"`{c.name}`" for c in field_columns(topic))
+        own = [c for c in lookup_columns(topic, "latest") if c.name != "is_deleted"]
+        columns = ", ".join(f"`{c.name}`" for c in own)
         spark.sql(
             f"CREATE OR REPLACE VIEW silver.`{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topics.py checks names
             f"FROM silver.`{topic.name}_state` WHERE NOT is_deleted"

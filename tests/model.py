@@ -147,7 +147,7 @@ class Lake:
 
     def current(self, topic: str) -> dict[int, dict[str, Any]]:
         rows = self.states[topic].items()
-        return {key: row for key, (_, row) in rows if row is not None}
+        return {key: self._as_known(topic, key) for key, (_, row) in rows if row is not None}
 
     def missing(self, lookup: str) -> set[tuple[int, int]]:
         return {key for key, row in self.enriched.items() if row[lookup] is None}
@@ -177,7 +177,26 @@ class Lake:
 
     def _look_up(self, row: dict[str, Any]) -> None:
         for name, topic in (("user", "users"), ("item", "items")):
-            position, found = self.states[topic].get(row[f"{name}_id"], (None, None))
-            if row[name] is None and found is not None:
-                row[name] = found
+            key = row[f"{name}_id"]
+            if row[name] is None and key in self.states[topic]:
+                position, found = self.states[topic][key]
+                row[name] = {**self._as_known(topic, key), "is_deleted": found is None}
                 row[f"{name}_position"] = position
+
+    def _as_known(self, topic: str, key: int) -> dict[str, Any]:
+        """The row of a key; of a deleted one only the key is known."""
+        _, row = self.states[topic][key]
+        columns = dict.fromkeys(column for column, _ in FIELDS[topic].values())
+        known = row or {**columns, "id": key}
+        return {**known, "resolved_id": self.survivor(key)} if topic == "users" else known
+
+    def survivor(self, user: int) -> int | None:
+        """The account at the end of a chain of merges, None if they go round."""
+        seen = set()
+        while user not in seen:
+            seen.add(user)
+            _, row = self.states["users"].get(user, (None, None))
+            if row is None or row["parent_user_id"] is None:
+                return user
+            user = row["parent_user_id"]
+        return None

@@ -21,7 +21,7 @@ renamed as (
         silver_batch,
 
         ---------- booleans
-        `user` is not null as is_user_known,
+        `user` is not null and not `user`.is_deleted as is_user_known,
 
         ---------- timestamps
         created_at,

@@ -1,0 +1,306 @@
+"""What silver costs, how that grows with the state, and how fresh it is.
+
+    python -m benchmarks.silver cost [--users 117178 --users 1000000 --users 10000000]
+    python -m benchmarks.silver backfill [--orders 2000000]
+    python -m benchmarks.silver freshness [--rate 1000] [--seconds 300]
+
+`cost`: seconds of a batch of 1,000 orders, and of 1,000 changes of users, by the size of the state,
+and as ratios to the smallest. The batches of all sizes take turns, so that a slow minute of the
+machine meets all of them alike. `backfill`: orders a second of one query that finds them in bronze.
+`freshness`: seconds from the broker's publish time until the commit with the row can be read, while
+orders are published at an even rate; with the batches' length and the number of files at the end.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bronze.checkpoint import Running
+from bronze.envelope import ENVELOPE
+from bronze.ingest import ingest
+from bronze.job import await_streams, configure_logs
+from bronze.settings import LakeSettings, load_settings
+from bronze.tables import bronze_table
+from bronze.topics import TopicFile, load_topics
+from lakehouse.broker import start_broker
+from lakehouse.console import print_rows
+from lakehouse.publish import create_topics
+from lakehouse.session import build_session
+from silver.refine import refine
+
+ITEMS = 1_000
+SIZES = [117_178, 1_000_000, 10_000_000]
+WARM_UP = 4
+
+USER = """to_json(named_struct('id', {id}, 'firstName', 'Ada', 'lastName', concat('v', {n}),
+  'emailAddress', concat('user', {id}, '@example.org'), 'createdAt', 1700000000000 + {n},
+  'deletedAt', -1, 'mergedAt', -1, 'parentUserId', -1))"""
+ITEM = """to_json(named_struct('id', {id}, 'createdAt', 1700000000000, 'adjective', 'old',
+  'category', 'tea', 'modifier', 'green', 'name', concat('tea ', {id}), 'price', 3.25))"""
+ORDER = """to_json(named_struct('invoiceId', {n}, 'lineItemId', 1, 'userId', {id},
+  'itemId', {n} % 1000, 'itemName', 'tea', 'itemCategory', 'tea', 'price', 3.25,
+  'createdAt', 1700000000000 + {n}, 'paidAt', -1))"""
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Bench:
+    """A lake without a broker: messages are made by Spark, straight into bronze."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark = spark
+        self.settings = load_settings(home=home, trigger="0 seconds")
+        self.topics: TopicFile = load_topics(self.settings.topics)
+        self.written = 0
+
+    def create(self) -> "Bench":
+        """Make the bronze tables, where no stream makes them."""
+        for name in self.topics.topics:
+            bronze_table(name).create(self.spark, self.settings)
+        return self
+
+    def fill(self, users: int) -> None:
+        """So many users and the items, in bronze."""
+        self.put("users", USER, users, key=f"n - {self.written}", files=max(1, users // 500_000))
+        self.put("items", ITEM, ITEMS, key=f"n - {self.written}")
+
+    def put(self, topic: str, payload: str, count: int, key: str = "n", files: int = 1) -> None:
+        """Append messages; `key` is SQL on their running number n."""
+        begin = self.written
+        self.written += count
+        numbers = self.spark.range(begin, begin + count, 1, files).toDF("n")
+        envelope = {
+            "topic": F.lit(self.settings.full_topic(topic)),
+            "partition": F.lit(0),
+            "ledger": F.lit(1).cast("bigint"),
+            "entry": F.col("n"),
+            "batch_index": F.lit(0),
+            "key": F.expr(key).cast("string"),
+            "payload": F.expr(payload.format(id=f"({key})", n="n")).cast("binary"),
+            "event_time": F.lit(None).cast("timestamp"),
+            "publish_time": F.current_timestamp(),
+            "properties": F.expr("cast(map() as map<string,string>)"),
+            "schema_version": F.lit(None).cast("bigint"),
+        }
+        rows = numbers.withColumns(envelope).select([column.name for column in ENVELOPE])
+        rows.write.format("delta").mode("append").save(self.path("bronze", topic))
+
+    def path(self, layer: str, name: str) -> str:
+        """Where a table lies."""
+        return self.settings.table_path(layer, name)
+
+    def refine(self) -> float:
+        """Seconds in which silver catches up, by the query's own reports."""
+        [running] = refine(self.spark, self.settings, self.topics, available_now=True)
+        await_streams([running])
+        return sum(batch_seconds(running))
+
+    def start(self) -> Running:
+        """Silver as a running stream."""
+        [running] = refine(self.spark, self.settings, self.topics)
+        return running
+
+
+def batch_seconds(running: Running) -> list[float]:
+    """Seconds of the batches of a query that had rows."""
+    progress = [json.loads(p.json) for p in running.query.recentProgress]
+    return [p["durationMs"]["triggerExecution"] / 1000 for p in progress if p["numInputRows"]]
+
+
+def next_batch(running: Running, put: Callable[[], None]) -> float:
+    """Seconds of the batch that takes what `put` appends."""
+    query = running.query
+    put()
+    query.processAllAvailable()
+    return batch_seconds(running)[-1]
+
+
+@contextlib.contextmanager
+def session() -> Iterator[tuple[SparkSession, Path]]:
+    """Spark and a folder that goes at the end."""
+    configure_logs()
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        spark = build_session(load_settings(home=Path(folder)), "benchmark-silver")
+        stack.callback(spark.stop)
+        yield spark, Path(folder)
+
+
+@app.command()
+def cost(
+    users: Annotated[list[int], typer.Option(help="Sizes of the state.")] = SIZES,
+    rounds: Annotated[int, typer.Option(help="Measured batches of each kind.")] = 7,
+) -> None:
+    """The cost of a batch by the size of the state."""
+    with session() as (spark, folder):
+        lakes = {size: Bench(spark, folder / str(size)).create() for size in users}
+        filled = {}
+        for size, lake in lakes.items():
+            lake.fill(size)
+            filled[size] = lake.refine()
+        kinds = {
+            "1,000 orders": lambda lake, size: lake.put(
+                "orders", ORDER, 1000, key=f"n * 7919 % {size}"
+            ),
+            "1,000 changes": lambda lake, size: lake.put(
+                "users", USER, 1000, key=f"n * 7919 % {size}"
+            ),
+        }
+        took: dict[tuple[str, int], list[float]] = {(k, s): [] for k in kinds for s in users}
+        streams = {size: lake.start() for size, lake in lakes.items()}
+        for turn in range(WARM_UP + rounds):
+            for kind, put in kinds.items():
+                for size, lake in lakes.items():
+                    seconds = next_batch(streams[size], lambda p=put, x=lake, n=size: p(x, n))  # type: ignore[misc]
+                    if turn >= WARM_UP:
+                        took[kind, size].append(seconds)
+        for running in streams.values():
+            running.stop()
+        rows = []
+        for size in users:
+            cells = [f"{size:,}", f"{filled[size]:.0f}"]
+            for kind in kinds:
+                median = statistics.median(took[kind, size])
+                ratio = median / statistics.median(took[kind, users[0]])
+                cells += [f"{median:.2f}", f"{ratio:.2f}"]
+            rows.append(tuple(cells))
+        header = ("users", "first fill s", "1,000 orders s", "ratio", "1,000 changes s", "ratio")
+        print_rows(header, rows)
+
+
+@app.command()
+def backfill(
+    orders: Annotated[int, typer.Option(help="Order lines in bronze.")] = 2_000_000,
+    users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
+) -> None:
+    """Orders a second when silver finds a full bronze table."""
+    with session() as (spark, folder):
+        lake = Bench(spark, folder).create()
+        lake.fill(users)
+        lake.put("orders", ORDER, 1000, key=f"n * 7919 % {users}")
+        lake.refine()
+        lake.put("orders", ORDER, orders, key=f"n * 7919 % {users}", files=8)
+        took = lake.refine()
+        print_rows(
+            ("orders", "seconds", "orders/s"), [(orders, f"{took:.1f}", f"{orders / took:,.0f}")]
+        )
+
+
+def send(settings: LakeSettings, rate: int, seconds: int, users: int) -> None:
+    """Publish orders at an even rate, in slices of 20 ms."""
+    client = settings.connection.client()
+    producer = client.create_producer(settings.full_topic("orders"), block_if_queue_full=True)
+    begun, sent = time.monotonic(), 0
+    while sent < rate * seconds:
+        due = int((time.monotonic() - begun) * rate)
+        for n in range(sent, min(due, rate * seconds)):
+            order = {
+                **{
+                    "invoiceId": n,
+                    "lineItemId": 1,
+                    "userId": n * 7919 % users,
+                    "itemId": n % ITEMS,
+                },
+                **{"itemName": "tea", "itemCategory": "tea", "price": 3.25},
+                **{"createdAt": int(time.time() * 1000), "paidAt": -1},
+            }
+            producer.send_async(json.dumps(order).encode(), None, partition_key=str(n))
+        sent = min(due, rate * seconds)
+        time.sleep(0.02)
+    producer.flush()
+    client.close()
+
+
+def watch_commits(path: str, until: Callable[[], bool]) -> dict[int, float]:
+    """When each batch of a table was committed: epoch seconds by `arrived_batch`."""
+    seen: dict[int, float] = {}
+    log = Path(path) / "_delta_log"
+    known: set[str] = set()
+    last = False
+    while not last:
+        last = until()  # and then once more
+        for file in sorted(log.glob("*.json")):
+            if file.name not in known:
+                known.add(file.name)
+                for line in file.read_text().splitlines():
+                    stats = json.loads(json.loads(line).get("add", {}).get("stats", "{}"))
+                    batch = stats.get("maxValues", {}).get("arrived_batch")
+                    if batch is not None:
+                        seen.setdefault(batch, file.stat().st_mtime)
+        time.sleep(0.2)
+    return seen
+
+
+@app.command()
+def freshness(
+    rate: Annotated[int, typer.Option(help="Orders a second.")] = 1000,
+    seconds: Annotated[int, typer.Option(help="How long.")] = 300,
+    warm_up: Annotated[int, typer.Option(help="Seconds before, in which Java compiles.")] = 60,
+    users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
+) -> None:
+    """From published to readable in silver.enriched_orders, in a running lake."""
+    with session() as (spark, folder):
+        lake = Bench(spark, folder)
+        settings = load_settings(home=folder)
+        broker = start_broker(settings)
+        create_topics(settings, lake.topics)
+        running = ingest(spark, settings, lake.topics)
+        lake.fill(users)
+        running += refine(spark, settings, lake.topics)
+        running[-1].query.processAllAvailable()
+        sender = multiprocessing.get_context("spawn").Process(
+            target=send, args=(settings, rate, warm_up + seconds, users)
+        )
+        sender.start()
+        path = lake.path("silver", "enriched_orders")
+
+        def done() -> bool:
+            return not sender.is_alive() and DeltaTable(
+                path
+            ).to_pyarrow_dataset().count_rows() == rate * (warm_up + seconds)
+
+        commits = watch_commits(path, done)
+        batches = {each.query.name: batch_seconds(each) for each in running}
+        for each in running:
+            each.stop()
+        broker.stop()
+        report(spark.read.format("delta").load(path), commits, warm_up)
+        rows = [(n, len(x), f"{statistics.median(x[-50:]):.2f}") for n, x in batches.items() if x]
+        print_rows(("query", "batches", "median s"), rows)
+        files = {
+            n: len(DeltaTable(lake.path(*n.split("."))).file_uris())
+            for n in ("bronze.orders", "silver.enriched_orders")
+        }
+        print_rows(("table", "files"), list(files.items()))
+
+
+def report(rows: DataFrame, commits: dict[int, float], warm_up: int) -> None:
+    """Print the percentiles of freshness after the warm-up."""
+    found = pa.Table.from_pandas(rows.select("arrived_batch", "publish_time").toPandas())
+    published = pc.cast(found["publish_time"], pa.timestamp("us", "UTC")).to_pylist()
+    begin = min(published) + dt.timedelta(seconds=warm_up)
+    ages = sorted(
+        commits[batch] - at.timestamp()
+        for batch, at in zip(found["arrived_batch"].to_pylist(), published, strict=True)
+        if at >= begin
+    )
+    cells = [f"{ages[int(len(ages) * share)]:.2f}" for share in (0.5, 0.95, 0.99)]
+    header = ("orders", "p50 s", "p95 s", "p99 s", "max s")
+    print_rows(header, [(len(ages), *cells, f"{ages[-1]:.2f}")])
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,101 @@
+"""Small reads and appends of our own tables without Spark: in milliseconds, where a Spark job takes
+tenths of a second. The books of a batch must not cost more than the batch.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec
+
+FEW_FILES = 32
+
+
+class DirectTable:
+    """One of our tables, opened at its version of this moment."""
+
+    def __init__(self, table: TableSpec, settings: LakeSettings) -> None:
+        self._table = table
+        self._delta = DeltaTable(table.path(settings))
+
+    @property
+    def version(self) -> int:
+        """The version of the table."""
+        return self._delta.version()
+
+    def rows(self, columns: Sequence[str], condition: str | None = None) -> list[dict[str, Any]]:
+        """Columns of the rows that meet a condition (SQL of DataFusion)."""
+        batches = self._delta.scan(list(columns), predicate=condition)
+        found: list[dict[str, Any]] = pa.table(batches).to_pylist()
+        return found
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """One column of all rows."""
+        return pa.table(self._delta.scan([name])).column(0)
+
+    def count(self, condition: str) -> int:
+        """How many rows meet a condition."""
+        return int(pa.table(self._delta.scan([], predicate=condition)).num_rows)
+
+    def lacks(self, keys: pa.Table) -> bool:
+        """Whether it is sure, and cheap to see, that no row has one of these keys.
+
+        Args:
+            keys: key columns of the table. Files are passed over by the range of the first one.
+        """
+        first, name = keys.column(0), keys.column_names[0]
+        if not self.finds_by(name):
+            return False
+        low, high = (_literal(value.as_py()) for value in pc.min_max(first).values())
+        between = f'"{name}" >= {low} AND "{name}" <= {high}'
+        if len(self._delta.file_uris(file_pruning_predicate=between)) > FEW_FILES:
+            return False
+        near = pa.table(self._delta.scan(keys.column_names, predicate=between)).cast(keys.schema)
+        return bool(keys.join(near, keys.column_names, join_type="left semi").num_rows == 0)
+
+    def finds_by(self, column: str) -> bool:
+        """Whether rows can be found by the values of a column: integers and strings."""
+        kind = pa.schema(self._delta.schema().to_arrow()).field(column).type
+        return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
+
+    def find(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
+        """Columns of the rows with one of the values in a column."""
+        schema = pa.schema(self._delta.schema().to_arrow())
+        names = list(dict.fromkeys([column, *columns]))
+        listed = ",".join(_literal(value) for value in values.to_pylist() if value is not None)
+        condition = f'"{column}" IN ({listed})' if listed else "false"
+        found = pa.table(self._delta.scan(names, predicate=condition))
+        return found.select(names).cast(pa.schema([schema.field(name) for name in names]))
+
+    def files_below(self, size: int) -> int:
+        """How many files are smaller than so many bytes."""
+        sizes = pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"]
+        return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
+
+    def append(self, rows: pa.Table | Sequence[dict[str, Any]]) -> None:
+        """Append rows of the columns of the table; those that a dictionary lacks are NULL."""
+        write_deltalake(self._delta, self._as_table(rows), mode="append")
+
+    def append_once(self, rows: Sequence[dict[str, Any]], app_id: str, number: int) -> None:
+        """Append rows, unless this or a later number was appended with the same app id.
+
+        Nobody else writes to the table (invariant 5), so nothing comes between look and append.
+        """
+        known = self._delta.transaction_version(app_id)
+        if known is None or known < number:
+            properties = CommitProperties(app_transactions=[Transaction(app_id, number)])
+            table = self._as_table(rows)
+            write_deltalake(self._delta, table, mode="append", commit_properties=properties)
+
+    def _as_table(self, rows: pa.Table | Sequence[dict[str, Any]]) -> pa.Table:
+        if isinstance(rows, pa.Table):
+            return rows
+        return pa.Table.from_pylist(list(rows), pa.schema(self._delta.schema().to_arrow()))
+
+
+def _literal(value: int | str) -> str:
+    return str(value) if isinstance(value, int) else "'{}'".format(value.replace("'", "''"))

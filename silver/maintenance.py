@@ -1,0 +1,67 @@
+"""Small files and old versions of silver's tables, kept in check by the job that writes them
+(invariant 5): between two batches, so nothing else writes at that time.
+"""
+
+import time
+from pathlib import Path
+
+import structlog
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from bronze.checkpoint import Checkpoint
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec
+from bronze.topics import TopicFile
+from silver.direct import DirectTable
+from silver.tables import silver_tables
+
+EVERY_BATCHES = 50
+SMALL_FILE, LARGE_FILE = 16 << 20, 128 << 20
+MANY_SMALL_FILES = 32
+DAY = 24 * 3600.0
+# Only small files are written anew, so a row is copied a few times in its life, not each time.
+CONFIGURATION = {
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL_FILE),
+    "spark.databricks.delta.optimize.maxFileSize": str(LARGE_FILE),
+    # VACUUM would list a folder in as many tasks, by default 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+}
+
+log = structlog.get_logger()
+
+
+class Maintenance:
+    """What the silver query does for its tables, now and then, when a batch is done."""
+
+    def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
+        self._settings = settings
+        self._tables = silver_tables(topics)
+        self._vacuumed = Path(checkpoint.path) / "lakehouse.vacuumed"
+
+    def run(self, spark: SparkSession, batch_id: int) -> None:
+        """Compact what has many small files; once a day, delete files of old versions."""
+        for name, value in CONFIGURATION.items():
+            spark.conf.set(name, value)
+        if batch_id % EVERY_BATCHES == 0:
+            for table in self._tables:
+                self._compact(spark, table)
+        if self._is_due():
+            for table in self._tables:
+                delta = table.open(spark, self._settings)
+                delta.vacuum(self._settings.history_days * 24)
+            self._vacuumed.touch()
+
+    def _compact(self, spark: SparkSession, table: TableSpec) -> None:
+        small = DirectTable(table, self._settings).files_below(SMALL_FILE)
+        if small < MANY_SMALL_FILES:
+            return
+        begun = time.monotonic()
+        DeltaTable.forPath(spark, table.path(self._settings)).optimize().executeCompaction()
+        took = round(time.monotonic() - begun, 1)
+        log.info("compacted", table=table.full_name, small_files=small, seconds=took)
+
+    def _is_due(self) -> bool:
+        if not self._vacuumed.exists():
+            self._vacuumed.touch()  # a new lake has nothing old
+        return time.time() - self._vacuumed.stat().st_mtime > DAY

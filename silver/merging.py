@@ -1,0 +1,22 @@
+"""What all MERGEs of silver have in common."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+Values = dict[str, str | Column]
+
+
+def latest_per_key(
+    rows: DataFrame, keys: Sequence[str], order: Sequence[str] = ("position",)
+) -> DataFrame:
+    """Of the rows of each key, the one that comes last in the order of some columns."""
+    rest = [name for name in rows.columns if name not in keys]
+    latest = F.max_by(F.struct(*rest), F.struct(*order)).alias("latest")
+    return rows.groupBy(*keys).agg(latest).select(*keys, "latest.*").select(*rows.columns)
+
+
+def match(keys: Sequence[str]) -> str:
+    """The join condition of a MERGE; keys are never NULL here."""
+    return " AND ".join(f"t.`{key}` = s.`{key}`" for key in keys)

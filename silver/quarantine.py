@@ -1,0 +1,211 @@
+"""The quarantine as people use it: see what is in it, bring it in after a fix, or give it up.
+
+Nothing here runs beside the silver query: each decision claims its checkpoint, as tables have one
+writer (invariant 5). What a decision did is told by the tables and not by what it meant to do, so
+one that was interrupted is finished, and booked right, by running it again.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from bronze.checkpoint import claim_tables
+from bronze.errors import LakehouseError, SettingsError
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from silver.direct import DirectTable
+from silver.refine import QUERY, Refinery
+from silver.tables import (
+    POSITION_FIELDS,
+    QUARANTINE,
+    RECONCILIATION,
+    enriched_table,
+    silver_tables,
+    state_table,
+)
+
+SAMPLE_CHARACTERS = 60
+RECORD = ("topic", "reason", "position", "key", "payload", "publish_time")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which records: of a topic, with a reason, or all."""
+
+    topic: str | None = None
+    reason: str | None = None
+
+    def column(self) -> Any:
+        """As a condition on the quarantine, of records that are not discarded."""
+        condition = F.col("status") == "open"
+        for name in ("topic", "reason"):
+            if getattr(self, name) is not None:
+                condition = condition & (F.col(name) == getattr(self, name))
+        return condition
+
+    def check(self, topics: TopicFile) -> None:
+        """See that the topic is declared.
+
+        Raises:
+            SettingsError: it is not.
+        """
+        if self.topic is not None and self.topic not in topics.topics:
+            known = ", ".join(topics.topics)
+            message = f"There is no topic '{self.topic}'; the topic file has {known}."
+            raise SettingsError(message)
+
+
+def text_of(payload: bytes | None) -> str:
+    """The beginning of a payload, as it can be shown."""
+    text = (payload or b"").decode("utf-8", "backslashreplace")
+    return text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
+
+
+def summary(settings: LakeSettings) -> list[tuple[object, ...]]:
+    """By topic, reason and status: count, first and last publish time, and a sample."""
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in _table(settings).rows([*RECORD, "status"]):
+        found.setdefault((row["topic"], row["reason"], row["status"]), []).append(row)
+    lines: list[tuple[object, ...]] = []
+    for group, rows in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
+        times = sorted(row["publish_time"] for row in rows)
+        lines.append((*group, len(rows), times[0], times[-1], text_of(rows[0]["payload"])))
+    return lines
+
+
+def records(settings: LakeSettings, selection: Selection, limit: int) -> list[tuple[object, ...]]:
+    """The newest open records: topic, reason, position, key, payload, publish time."""
+    rows = [
+        row
+        for row in _table(settings).rows([*RECORD, "status"])
+        if row["status"] == "open"
+        and selection.topic in (None, row["topic"])
+        and selection.reason in (None, row["reason"])
+    ]
+    rows.sort(key=lambda row: row["publish_time"], reverse=True)
+    shown: list[tuple[object, ...]] = []
+    for row in rows[:limit]:
+        place = ":".join(str(row["position"][name]) for name in POSITION_FIELDS)
+        payload = (row["payload"] or b"").decode("utf-8", "backslashreplace")
+        shown.append((row["topic"], row["reason"], place, row["key"], payload, row["publish_time"]))
+    return shown
+
+
+def replay(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
+) -> Counter[str]:
+    """Decode open records again by the topic file of today; the good ones come in, each once.
+
+    Returns:
+        What was booked: applied, superseded, quarantined (below 0: so many fewer are open).
+
+    Raises:
+        CheckpointError: the silver query runs; stop it first.
+        SettingsError: there is no such topic.
+    """
+    selection.check(topics)
+    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    try:
+        number = _finish_last(settings, topics)
+        chosen = _frame(spark, settings).where(selection.column())
+        names = [row[0] for row in chosen.select("topic").distinct().collect()]
+        if not names:
+            return Counter()
+        place = [F.col(f"position.{name}").alias(name) for name in POSITION_FIELDS]
+        rest = ("key", "payload", "event_time", "publish_time", "schema_version")
+        messages = chosen.select(F.col("topic").alias("source"), *place, *rest)
+        refinery = Refinery(settings, topics, checkpoint)
+        verdicts = refinery.apply_again(messages, names, number)
+        same = "t.topic = s.topic AND t.position = s.position"
+        (
+            QUARANTINE.open(spark, settings)
+            .alias("t")
+            .merge(verdicts.alias("s"), same)
+            .whenMatchedDelete(condition="s.reason IS NULL")
+            .whenMatchedUpdate(condition="t.reason <> s.reason", set={"reason": "s.reason"})
+            .execute()
+        )
+        return _book(settings, topics, number)
+    finally:
+        checkpoint.release()
+
+
+def discard(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
+) -> Counter[str]:
+    """Give open records up: they stay in the quarantine, as discarded; errors as of `replay`."""
+    selection.check(topics)
+    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    try:
+        number = _finish_last(settings, topics)
+        table = QUARANTINE.open(spark, settings)
+        table.update(selection.column(), {"status": F.lit("discarded")})
+        return _book(settings, topics, number)
+    finally:
+        checkpoint.release()
+
+
+def _table(settings: LakeSettings) -> DirectTable:
+    if not QUARANTINE.exists(settings):
+        message = (
+            f"There is no table {QUARANTINE.full_name} at {QUARANTINE.path(settings)} yet. "
+            "`lakehouse silver` makes it."
+        )
+        raise LakehouseError(message)
+    return DirectTable(QUARANTINE, settings)
+
+
+def _frame(spark: SparkSession, settings: LakeSettings) -> DataFrame:
+    return spark.read.format("delta").load(QUARANTINE.path(settings))
+
+
+def _finish_last(settings: LakeSettings, topics: TopicFile) -> int:
+    """Book what an interrupted decision did; returns the batch id of the next one, below 0."""
+    last = _last_number(settings)
+    _book(settings, topics, last - 1)
+    return _last_number(settings) - 1
+
+
+def _last_number(settings: LakeSettings) -> int:
+    rows = DirectTable(RECONCILIATION, settings).rows(["silver_batch"], "silver_batch < 0")
+    return min((row["silver_batch"] for row in rows), default=0)
+
+
+def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str]:
+    """Book the difference between the books and the quarantine, by topic; nothing if none is."""
+    booked: dict[str, Counter[str]] = {}
+    for row in DirectTable(RECONCILIATION, settings).rows(["topic", "quarantined", "discarded"]):
+        counts = booked.setdefault(row["topic"], Counter())
+        counts.update({name: row[name] for name in ("quarantined", "discarded")})
+    now = Counter(
+        (row["topic"], row["status"]) for row in _table(settings).rows(["topic", "status"])
+    )
+    rows, total = [], Counter[str]()
+    for topic, counts in booked.items():
+        change = {
+            "quarantined": now[topic, "open"] - counts["quarantined"],
+            "discarded": now[topic, "discarded"] - counts["discarded"],
+        }
+        if not any(change.values()):
+            continue
+        change["applied"] = _written(settings, topics, topic, number)
+        change["superseded"] = -sum(change.values())
+        total.update(change)
+        zeros = dict.fromkeys(("messages_in", "waiting", "late"), 0)
+        rows.append({"silver_batch": number, "topic": topic, **zeros, **change})
+    if rows:
+        DirectTable(RECONCILIATION, settings).append(rows)
+    return total
+
+
+def _written(settings: LakeSettings, topics: TopicFile, topic: str, number: int) -> int:
+    declared = topics.topics.get(topic)
+    if declared is None:
+        return 0
+    if declared.kind == "changelog":
+        return DirectTable(state_table(declared), settings).count(f"silver_batch = {number}")
+    table = enriched_table(declared, topics)
+    return DirectTable(table, settings).count(f"arrived_batch = {number}")

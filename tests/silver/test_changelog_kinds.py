@@ -1,0 +1,272 @@
+"""What changelogs may declare: envelopes, truncation, partial updates, history, merged keys."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model import Message, Position
+from partial_model import Field, PartialChange, fold
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+from topic import declared
+
+from silver.merged import survivors
+
+ENVELOPES = """
+[topics.accounts]
+kind = "changelog"
+key = ["id"]
+envelope = "debezium"
+sequence = ["lsn"]
+[topics.accounts.fields]
+id = "long"
+owner = "string"
+balance = "decimal(38,18)"
+lsn = { type = "long", path = "source.lsn" }
+"""
+
+PARTIAL = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+updates = "partial"
+sequence = ["version"]
+delete = { field = "op", equals = "d" }
+[topics.people.fields]
+id = "int"
+version = "int"
+op = { type = "string", required = false }
+name = { type = "string", required = false }
+town = { type = "string", required = false }
+"""
+
+HISTORY = """
+[topics.rates]
+kind = "changelog"
+key = ["currency"]
+history = true
+event_time = "at"
+[topics.rates.fields]
+currency = "string"
+at = "timestamp_ms"
+rate = "int"
+
+[topics.sales]
+kind = "events"
+key = ["id"]
+event_time = "at"
+[topics.sales.fields]
+id = "int"
+currency = "string"
+at = "timestamp_ms"
+[topics.sales.lookups]
+rate = { topic = "rates", on = "currency", mode = "as_of" }
+"""
+
+
+def message(topic: str, entry: int, key: object, fields: object) -> Message:
+    return Message(topic, Position(1, entry, 0, 0), str(key), json.dumps(fields).encode())
+
+
+def envelope(entry: int, op: str, lsn: int | None, **row: Any) -> Message:
+    before, after = (row, None) if op == "d" else (None, row)
+    if op == "t":
+        before = after = None
+    fields = {"op": op, "before": before, "after": after, "source": {"lsn": lsn}}
+    payload = json.dumps(fields).encode()
+    return Message("accounts", Position(1, entry, 0, 0), None, payload)
+
+
+@pytest.mark.parametrize("cuts", [[5], [1, 2, 3, 4, 5]])
+def test_debezium_envelopes_in_any_order_and_cut(
+    spark: SparkSession, tmp_path: Path, cuts: list[int]
+) -> None:
+    """The truncation at 30 deletes what is older, also what comes later or comes again."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, ENVELOPES))
+    messages = [
+        envelope(1, "c", 10, id=1, owner="ada", balance=1),
+        envelope(2, "t", 30),
+        envelope(3, "u", 40, id=2, owner="bob", balance=2),
+        envelope(4, "r", 20, id=3, owner="old", balance=3),
+        envelope(5, "d", 35, id=4),
+    ]
+    random.Random(len(cuts)).shuffle(messages)
+    for begin, end in itertools.pairwise([0, *cuts]):
+        lake.put(messages[begin:end])
+        lake.refine()
+    rows = lake.table("accounts_state").where("NOT is_deleted").collect()
+    assert [(row["id"], row["owner"], row["lsn"]) for row in rows] == [(2, "bob", 40)]
+    assert lake.table("quarantine").count() == 0
+
+
+def test_a_number_in_an_envelope_keeps_its_digits_and_what_is_no_change_is_quarantined(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, ENVELOPES))
+    digits = "12345678901234567.123456789012345678"
+    exact = b'{"op":"c","after":{"id":1,"owner":"a","balance":%s},"source":{"lsn":1}}'
+    bad = [
+        b'{"op":"x","after":{"id":1},"source":{"lsn":2}}',
+        b'{"after":{"id":1},"source":{"lsn":2}}',
+        b'{"op":"u","after":null,"source":{"lsn":2}}',
+        b'{"op":"u","after":{"id":1,"owner":"a","balance":1},"source":{}}',
+        b'{"op":"u","after":{"owner":"a","balance":1},"source":{"lsn":9}}',
+        b'{"op":"u","after":{"id":1,"owner":"a","balance":1},"source":{"lsn":"x"}}',
+        b"[1]",
+    ]
+    payloads = [exact % digits.encode(), *bad]
+    lake.put(
+        Message("accounts", Position(1, n, 0, 0), None, payload)
+        for n, payload in enumerate(payloads)
+    )
+    lake.refine()
+    [row] = lake.table("accounts_state").collect()
+    assert str(row["balance"]) == digits
+    reasons = [row["reason"] for row in lake.table("quarantine").orderBy("position").collect()]
+    assert reasons == [
+        "the envelope has an unknown op: x",
+        "the envelope has no op",
+        "the envelope has no row in 'after'",
+        "field 'lsn' is missing",
+        "field 'id' is missing",
+        "field 'lsn' is no long",
+        "payload is not a JSON object",
+    ]
+
+
+def test_the_null_value_that_follows_a_delete_changes_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, ENVELOPES))
+    null = [Message("accounts", Position(1, 9, 0, 0), json.dumps({"id": n}), None) for n in (1, 2)]
+    null[1] = null[1]._replace(position=Position(1, 10, 0, 0))
+    lake.put([envelope(1, "d", 5, id=1), envelope(2, "c", 6, id=2, owner="a", balance=0), *null])
+    lake.refine()
+    rows = {row["id"]: row["is_deleted"] for row in lake.table("accounts_state").collect()}
+    assert rows == {1: True, 2: False}, "a tombstone without sequence is older than all"
+
+
+values = st.one_of(st.none(), st.sampled_from("abc"))
+partial_changes = st.builds(
+    PartialChange,
+    order=st.tuples(st.integers(0, 5), st.integers(0, 50)),
+    fields=st.one_of(st.none(), st.dictionaries(st.sampled_from(["name", "town"]), values)),
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    history=st.lists(partial_changes, max_size=8, unique_by=lambda c: c.order),
+    chance=st.randoms(),
+)
+def test_partial_updates_fold_to_the_same_row_in_any_order_cut_and_replay(
+    history: list[PartialChange], chance: random.Random
+) -> None:
+    """The registers that silver merges by, on the model: fold of folds, shuffled and repeated."""
+    again = chance.choices(history, k=2) if history else []
+    shuffled = chance.sample(history, len(history)) + again
+    merged: dict[str, Field] = fold({}, [])
+    for change in shuffled:
+        merged = fold(merged, [change])
+    assert merged == fold({}, sorted(history))
+
+
+def test_a_real_table_with_partial_updates_is_the_model(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, PARTIAL))
+    rng, changes = random.Random(3), []
+    for entry in range(60):
+        fields = {
+            n: rng.choice([None, f"{n}{entry}"]) for n in ("name", "town") if rng.random() < 0.5
+        }
+        gone = rng.random() < 0.25
+        change = PartialChange((rng.randrange(4), entry), None if gone else fields)
+        changes.append((rng.randrange(4), change))
+
+    def sent(key: int, change: PartialChange) -> Message:
+        fields = {"op": "d"} if change.fields is None else change.fields
+        content = {"id": key, "version": change.order[0], **fields}
+        return message("people", change.order[1], key, content)
+
+    rng.shuffle(changes)
+    for batch in (changes[:25], changes[20:], rng.sample(changes, 15)):
+        lake.put(sent(*each) for each in batch)
+        lake.refine()
+    found = {row["id"]: row for row in lake.table("people_state").collect()}
+    assert lake.table("quarantine").count() == 0
+    for key in range(4):
+        registers = fold({}, [change for k, change in changes if k == key])
+        live = not registers["_deleted"].is_later_than(registers["_upserted"])
+        assert found[key]["is_deleted"] is not live
+        for name in ("name", "town"):
+            shown = (
+                None if registers["_deleted"].is_later_than(registers[name]) else registers[name]
+            )
+            assert found[key][name] == (shown.value if shown else None), (key, name)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_history_and_as_of_are_the_same_in_any_order_and_cut(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """Invariants 3 and 4: a full replay gives the same tables, the numbers of batches apart."""
+    rng = random.Random(seed)
+    messages = [
+        message("rates", n, c, {"currency": c, "at": rng.randrange(50), "rate": n})
+        for n, c in enumerate(rng.choices("ab", k=12))
+    ]
+    messages += [
+        message("sales", n, n, {"id": n, "currency": rng.choice("abc"), "at": rng.randrange(50)})
+        for n in range(20)
+    ]
+    found = []
+    for name, count in (("cut", 3), ("whole", 1)):
+        lake = SilverLake(spark, tmp_path / name, declared(tmp_path, HISTORY))
+        rng.shuffle(messages)
+        for batch in range(count):
+            lake.put(messages[batch::count])
+            lake.refine()
+        history = lake.table("rates_history").drop("silver_batch")
+        sales = lake.table("enriched_sales").drop("silver_batch", "arrived_batch")
+        found.append((history.orderBy("position").collect(), sales.orderBy("id").collect()))
+    assert found[0] == found[1]
+    history, sales = found[0]
+    for row in history:
+        later = [
+            (other["valid_from"], other["position"])
+            for other in history
+            if other["currency"] == row["currency"]
+            and (other["valid_from"], other["position"]) > (row["valid_from"], row["position"])
+        ]
+        assert row["valid_to"] == min(later, default=(None,))[0]
+    for sale in sales:
+        versions = [
+            (row["valid_from"], row["position"], row["rate"])
+            for row in history
+            if row["currency"] == sale["currency"] and row["valid_from"] <= sale["at"]
+        ]
+        expected = max(versions, default=(None, None, None))
+        assert (sale["rate"] and sale["rate"]["rate"]) == expected[2]
+        assert sale["rate_position"] == expected[1]
+        assert sale["missing_lookups"] == int(not versions)
+
+
+@pytest.mark.parametrize(
+    ("merges", "ends"),
+    [
+        ({1: 2, 2: 3, 4: 3}, {1: 3, 2: 3, 4: 3}),
+        ({1: 2, 2: 1, 3: 1, 5: 6}, {1: None, 2: None, 3: None, 5: 6}),
+        ({7: 7}, {7: None}),
+        ({}, {}),
+    ],
+)
+def test_chains_of_merges_end_where_they_end_and_cycles_nowhere(
+    merges: dict[int, int], ends: dict[int, int | None]
+) -> None:
+    assert survivors(merges) == ends

@@ -1,0 +1,72 @@
+"""Silver keeps its own tables small, and what they hold stays the same."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from messages import item, order, user
+from model import Lake, Message, Position
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+
+from bronze.errors import SettingsError
+from bronze.settings import load_settings
+from silver import maintenance
+from silver.refine import refine
+
+EIGHT_DAYS = 8 * 24 * 3600
+
+
+def message(topic: str, entry: int, key: int, payload: bytes) -> Message:
+    return Message(topic, Position(1, entry, 0, 0), str(key), payload)
+
+
+def files(lake: SilverLake, table: str) -> set[Path]:
+    folder = Path(lake.settings.table_path("silver", table))
+    return set(folder.glob("*.parquet"))
+
+
+def live(lake: SilverLake, table: str) -> int:
+    return len(DeltaTable(lake.settings.table_path("silver", table)).file_uris())
+
+
+def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "EVERY_BATCHES", 1)
+    monkeypatch.setattr(maintenance, "MANY_SMALL_FILES", 3)
+    lake, model = SilverLake(spark, tmp_path), Lake()
+    [running] = refine(spark, lake.settings, lake.topics)
+    for turn in range(4):
+        batch = [
+            message("users", turn, turn % 2, user(turn % 2, lastName=f"v{turn}")),
+            message("items", turn, 0, item(0, price=turn)),
+            message("orders", turn, turn, order(turn, 0, turn % 3, 0)),
+        ]
+        lake.put(batch)
+        running.query.processAllAvailable()
+        model.batch(batch)
+        assert live(lake, "enriched_orders") <= 3
+        assert live(lake, "users_state") <= 3
+    assert len(files(lake, "enriched_orders")) > 3, "those of old versions are kept for a while"
+    old = time.time() - EIGHT_DAYS
+    for table in ("enriched_orders", "users_state"):
+        for file in files(lake, table):
+            os.utime(file, (old, old))
+    due = Path(running.checkpoint.path) / "lakehouse.vacuumed"
+    os.utime(due, (old, old))
+    batch = [message("orders", 100, 100, order(100, 0, 0, 0))]
+    lake.put(batch)
+    running.query.processAllAvailable()
+    running.stop()
+    model.batch(batch)
+    assert time.time() - due.stat().st_mtime < EIGHT_DAYS
+    assert lake.current("users") == model.current("users")
+    assert lake.enriched() == model.enriched
+
+
+def test_a_retention_that_readers_could_not_survive_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"'history_days'.*7"):
+        load_settings(history_days=6)

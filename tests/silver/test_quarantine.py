@@ -1,0 +1,153 @@
+"""The quarantine on real tables: after a fix each record comes in once, or is given up, and the
+books say so."""
+
+import json
+from pathlib import Path
+
+import pytest
+from model import Message, Position
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+from topic import declared
+
+from bronze.checkpoint import claim
+from bronze.errors import CheckpointError, SettingsError
+from silver import quarantine
+from silver.quarantine import Selection, discard, records, replay, summary
+from silver.refine import QUERY
+
+TOPICS = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+[topics.people.fields]
+id = "int"
+name = {name}
+
+[topics.visits]
+kind = "events"
+key = ["id"]
+[topics.visits.fields]
+id = "int"
+person = "int"
+place = {name}
+[topics.visits.lookups]
+visitor = {{ topic = "people", on = "person" }}
+"""
+STRICT = TOPICS.format(name='"string"')
+LENIENT = TOPICS.format(name='{ type = "string", required = false }')
+MISSING = "field 'name' is missing"
+
+
+def message(topic: str, entry: int, **fields: object) -> Message:
+    payload = json.dumps(fields).encode()
+    return Message(topic, Position(1, entry, 0, 0), str(fields["id"]), payload)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
+    """With a newer row for one of the refused records, and a visit that waits for another."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, STRICT))
+    lake.put(
+        [
+            message("people", 1, id=1),
+            message("people", 2, id=2),
+            message("people", 3, id=2, name="newer"),
+            message("people", 4, id="x", name="never"),
+            message("visits", 1, id=7, person=1, place="here"),
+            message("visits", 2, id=8, person=1),
+        ]
+    )
+    lake.refine()
+    return lake
+
+
+def loosen(lake: SilverLake) -> None:
+    lake.topics = declared(lake.settings.lake_dir, LENIENT)
+
+
+def balance(lake: SilverLake, topic: str) -> dict[str, int]:
+    books = lake.table("reconciliation").where(f"topic = '{topic}'").groupBy().sum().collect()[0]
+    found = {name: books[f"sum({name})"] for name in ("applied", "superseded")}
+    found |= {name: books[f"sum({name})"] for name in ("quarantined", "discarded")}
+    assert books["sum(messages_in)"] == sum(found.values())
+    return found
+
+
+def test_what_is_in_it_is_shown_by_topic_and_reason(lake: SilverLake) -> None:
+    found = {(line[0], line[1]): line[3] for line in summary(lake.settings)}
+    assert found == {
+        ("people", MISSING): 2,
+        ("people", "field 'id' is no int"): 1,
+        ("visits", "field 'place' is missing"): 1,
+    }
+    [record] = records(lake.settings, Selection("visits"), limit=5)
+    assert record[2:5] == ("1:2:0:0", "8", '{"id": 8, "person": 1}')
+    assert len(records(lake.settings, Selection(reason=MISSING), limit=1)) == 1
+
+
+def test_after_a_fix_each_record_comes_in_once_and_the_rest_stays(lake: SilverLake) -> None:
+    loosen(lake)
+    done = replay(lake.spark, lake.settings, lake.topics, Selection())
+    assert (done["applied"], done["superseded"]) == (2, 1)
+    rows = {row["id"]: row["name"] for row in lake.table("people_state").collect()}
+    assert rows == {1: None, 2: "newer"}
+    visits = {row["id"]: row for row in lake.table("enriched_visits").collect()}
+    assert set(visits) == {7, 8}
+    assert visits[7]["visitor"]["id"] == 1, "completed by the record that came in"
+    assert visits[7]["missing_lookups"] == 0
+    assert [line[1] for line in summary(lake.settings)] == ["field 'id' is no int"]
+    assert balance(lake, "people") == {
+        **{"applied": 2, "superseded": 1},
+        **{"quarantined": 1, "discarded": 0},
+    }
+    assert not replay(lake.spark, lake.settings, lake.topics, Selection()).total()
+    lake.put([message("people", 5, id=9, name="later")])
+    lake.refine()
+    assert lake.table("people_state").count() == 3
+
+
+def test_a_replay_that_died_before_its_books_is_finished_by_the_next(
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loosen(lake)
+
+    def die(*_: object) -> None:
+        message = "killed here"
+        raise RuntimeError(message)
+
+    number = quarantine._last_number(lake.settings) - 1  # noqa: SLF001
+    with monkeypatch.context() as patch:
+        patch.setattr(quarantine, "_finish_last", lambda *_: number)
+        patch.setattr(quarantine, "_book", die)
+        with pytest.raises(RuntimeError, match="killed here"):
+            replay(lake.spark, lake.settings, lake.topics, Selection())
+    replay(lake.spark, lake.settings, lake.topics, Selection())
+    assert balance(lake, "people")["applied"] == 2
+    assert balance(lake, "visits") == {
+        **{"applied": 2, "superseded": 0},
+        **{"quarantined": 0, "discarded": 0},
+    }
+
+
+def test_discarded_records_stay_as_such_and_are_not_replayed(lake: SilverLake) -> None:
+    done = discard(lake.spark, lake.settings, lake.topics, Selection("people", MISSING))
+    assert done["discarded"] == 2
+    loosen(lake)
+    replay(lake.spark, lake.settings, lake.topics, Selection("people"))
+    assert {row["id"] for row in lake.table("people_state").collect()} == {2}
+    assert balance(lake, "people") == {
+        **{"applied": 1, "superseded": 0},
+        **{"quarantined": 1, "discarded": 2},
+    }
+    statuses = {(line[1], line[2]): line[3] for line in summary(lake.settings)}
+    assert statuses[MISSING, "discarded"] == 2
+
+
+def test_it_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake) -> None:
+    held = claim(lake.settings, QUERY)
+    with pytest.raises(CheckpointError, match="already runs in another process"):
+        replay(lake.spark, lake.settings, lake.topics, Selection())
+    held.release()
+    with pytest.raises(SettingsError, match="no topic 'person'"):
+        replay(lake.spark, lake.settings, lake.topics, Selection("person"))
