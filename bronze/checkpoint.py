@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import deltalake
+import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -26,6 +27,8 @@ from bronze.tables import TableSpec
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
+
+log = structlog.get_logger()
 
 
 def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
@@ -51,6 +54,7 @@ class Checkpoint:
 
         Raises:
             CheckpointError: table and checkpoint do not belong together.
+            LakehouseError: the table's columns cannot become those that are declared.
         """
         known = self._tables.get(table.full_name)
         there = table.exists(settings)
@@ -66,6 +70,8 @@ class Checkpoint:
             )
         if known and known != str(metadata.id):
             self._refuse(f"has written to another table than the {table.full_name} of today")
+        if there and (added := table.evolve(spark, settings)):
+            log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         self._tables[table.full_name] = str(metadata.id)
         self._save()
 

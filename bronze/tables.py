@@ -5,13 +5,16 @@
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import deltalake
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from bronze.envelope import ENVELOPE, Column
+from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 
 # A commit a second makes a log of 86,400 files a day. A checkpoint of the log costs as much as a
@@ -24,13 +27,17 @@ BOUNDED_LOG = {
 
 @dataclass(frozen=True)
 class TableSpec:
-    """The Delta table `<layer>.<name>`: columns in order and table properties."""
+    """The Delta table `<layer>.<name>`: columns in order and table properties.
+
+    fields: columns, also within structs, that a topic file declares, and so may be added.
+    """
 
     layer: str
     name: str
     comment: str
     columns: tuple[Column, ...]
     properties: dict[str, str] = field(default_factory=dict)
+    fields: frozenset[str] = frozenset()
 
     @property
     def full_name(self) -> str:
@@ -61,10 +68,68 @@ class TableSpec:
             raise_if_key_not_exists=False,  # the property that names the writer is ours
         )
 
+    def evolve(self, spark: SparkSession, settings: LakeSettings) -> list[str]:
+        """Add to the table the declared fields that it lacks; returns their names.
+
+        They are NULL in the rows that are there.
+
+        Raises:
+            LakehouseError: the table cannot become what is declared.
+        """
+        there = deltalake.DeltaTable(self.path(settings)).schema().to_json()
+        known = StructType.fromJson(json.loads(there))
+        added = list(self._missing(self._columns(spark), known))
+        for place, kind, after in added:
+            quoted = ".".join(f"`{name}`" for name in place.split("."))
+            where = f"AFTER `{after}`" if after else "FIRST"
+            table = f"delta.`{self.path(settings)}`"
+            spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted} {kind} {where})")
+        return [place for place, _, _ in added]
+
+    def _missing(
+        self, wanted: StructType, there: StructType, within: str = ""
+    ) -> Iterator[tuple[str, str, str | None]]:
+        """Place, type and left neighbour of the fields that a table lacks, in order."""
+        for name in there.names:
+            if name not in wanted.names:
+                self._refuse(
+                    f"{within}{name}",
+                    "is not declared any more. Keep it declared, with "
+                    "required = false; for a new name declare both",
+                )
+        before = None
+        for field_ in wanted.fields:
+            name, place = field_.name, f"{within}{field_.name}"
+            known = there[name].dataType if name in there.names else None
+            now = field_.dataType.simpleString()
+            if known is None and name in self.fields:
+                yield place, now, before
+            elif known is None:
+                self._refuse(place, "is not there, and older rows would need a value of it")
+            elif isinstance(known, StructType) and isinstance(field_.dataType, StructType):
+                yield from self._missing(field_.dataType, known, f"{place}.")
+            elif known != field_.dataType:
+                self._refuse(
+                    place,
+                    f"is {known.simpleString()}, and declared as {now} now. What "
+                    "is there cannot become that: give the field another name",
+                )
+            before = name
+
+    def _refuse(self, place: str, what: str) -> None:
+        message = (
+            f"Column '{place}' of the table {self.full_name} {what}, or start over with "
+            "`lakehouse reset`."
+        )
+        raise LakehouseError(message)
+
+    def _columns(self, spark: SparkSession) -> StructType:
+        ddl = ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+        return spark.createDataFrame([], ddl).schema
+
     def _schema(self, spark: SparkSession) -> str:
         """The columns in Delta's own JSON, which is Spark's."""
-        ddl = ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
-        schema = json.loads(spark.createDataFrame([], ddl).schema.json())
+        schema = json.loads(self._columns(spark).json())
         for column, field_json in zip(self.columns, schema["fields"], strict=True):
             field_json["nullable"] = column.nullable
             field_json["metadata"] = {"comment": column.comment}

@@ -132,6 +132,7 @@ def state_table(topic: Topic) -> TableSpec:
         # A change rewrites a mark of the old row and not the file that it is in, so the cost of a
         # batch does not grow with the table.
         {**_statistics(searched), "delta.enableDeletionVectors": "true"},
+        _names(topic),
     )
 
 
@@ -163,6 +164,7 @@ def history_table(topic: Topic) -> TableSpec:
             *_MADE_FROM,
         ),
         _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),
+        _names(topic),
     )
 
 
@@ -195,7 +197,12 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
                 *("missing_lookups", "publish_time", *BATCHES),
             ]
         ),
+        _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values())),
     )
+
+
+def _names(*topics: Topic) -> frozenset[str]:
+    return frozenset(column.name for topic in topics for column in field_columns(topic))
 
 
 def _statistics(columns: list[str]) -> dict[str, str]:

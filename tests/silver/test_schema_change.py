@@ -1,0 +1,123 @@
+"""Fields of a topic that runs are added, dropped, renamed or changed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from model import Message, Position
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+from topic import declared
+
+from bronze.errors import LakehouseError
+
+TOPICS = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+[topics.people.fields]
+id = "int"
+{people}
+
+[topics.visits]
+kind = "events"
+key = ["id"]
+[topics.visits.fields]
+id = "int"
+person = "int"
+{visits}
+[topics.visits.lookups]
+visitor = {{ topic = "people", on = "person" }}
+"""
+OPTIONAL = '{ type = "string", required = false }'
+
+
+def message(topic: str, entry: int, **fields: object) -> Message:
+    payload = json.dumps(fields).encode()
+    return Message(topic, Position(1, entry, 0, 0), str(fields["id"]), payload)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
+    lake = SilverLake(
+        spark, tmp_path, declared(tmp_path, TOPICS.format(people='name = "string"', visits=""))
+    )
+    lake.put([message("people", 1, id=1, name="ada"), message("visits", 1, id=1, person=1)])
+    lake.refine()
+    return lake
+
+
+def edit(lake: SilverLake, people: str, visits: str = "") -> None:
+    lake.topics = declared(lake.settings.lake_dir, TOPICS.format(people=people, visits=visits))
+
+
+def test_a_field_that_is_added_anywhere_is_there_from_then_on(lake: SilverLake) -> None:
+    edit(
+        lake,
+        f'town = {OPTIONAL}\nname = "string"',
+        visits="minutes = { type = 'int', required = false }",
+    )
+    lake.put(
+        [
+            message("people", 2, id=2, name="bob", town="bath"),
+            message("visits", 2, id=2, person=2, minutes=5),
+            message("visits", 3, id=3, person=1),
+        ]
+    )
+    lake.refine()
+    people = {row["id"]: (row["name"], row["town"]) for row in lake.table("people_state").collect()}
+    assert people == {1: ("ada", None), 2: ("bob", "bath")}
+    visits = {row["id"]: row for row in lake.table("enriched_visits").collect()}
+    assert visits[2]["minutes"] == 5
+    assert visits[2]["visitor"].asDict() == {
+        "id": 2,
+        "town": "bath",
+        "name": "bob",
+        "is_deleted": False,
+    }
+    assert visits[3]["visitor"]["name"] == "ada"
+    assert visits[1]["visitor"].asDict() == {
+        "id": 1,
+        "town": None,
+        "name": "ada",
+        "is_deleted": False,
+    }
+
+
+def test_a_field_that_is_dropped_or_of_another_type_stops_with_a_clear_word(
+    lake: SilverLake,
+) -> None:
+    edit(lake, 'name = "long"')
+    with pytest.raises(LakehouseError, match=r"'name' of .*people_state is string, .* bigint now"):
+        lake.refine()
+    edit(lake, f"full_name = {OPTIONAL}")
+    with pytest.raises(LakehouseError, match=r"'name' .* not declared any more.*required = false"):
+        lake.refine()
+    edit(lake, f"name = {OPTIONAL}\nfull_name = {OPTIONAL}")
+    lake.put([message("people", 2, id=2, full_name="bob")])
+    lake.refine()
+    rows = {r["id"]: (r["name"], r["full_name"]) for r in lake.table("people_state").collect()}
+    assert rows == {1: ("ada", None), 2: (None, "bob")}
+
+
+def test_what_older_rows_would_need_a_value_of_cannot_be_declared_later(lake: SilverLake) -> None:
+    lake.topics = declared(
+        lake.settings.lake_dir,
+        TOPICS.format(people='name = "string"', visits="").replace(
+            'key = ["id"]', 'key = ["id"]\nmerged_into = "id"', 1
+        ),
+    )
+    with pytest.raises(LakehouseError, match=r"'resolved_id' .* older rows would need"):
+        lake.refine()
+
+
+def test_a_producer_that_changes_a_field_first_fills_the_quarantine(lake: SilverLake) -> None:
+    lake.put(
+        [
+            message("people", 3, id=3, full_name="eve"),
+            message("people", 4, id="4", name="wide"),
+        ]
+    )
+    lake.refine()
+    reasons = [row["reason"] for row in lake.table("quarantine").orderBy("position").collect()]
+    assert reasons == ["field 'name' is missing", "field 'id' is no int"]
