@@ -54,7 +54,8 @@ class DirectTable:
         between = f'"{name}" >= {low} AND "{name}" <= {high}'
         if len(self._delta.file_uris(file_pruning_predicate=between)) > FEW_FILES:
             return False
-        near = pa.table(self._delta.scan(keys.column_names, predicate=between)).cast(keys.schema)
+        near = pa.table(self._delta.scan(keys.column_names, predicate=between))
+        near = near.select(keys.column_names).cast(keys.schema)
         return bool(keys.join(near, keys.column_names, join_type="left semi").num_rows == 0)
 
     def finds_by(self, column: str) -> bool:

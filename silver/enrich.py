@@ -48,8 +48,9 @@ class LookupState:
     name: the struct column it fills. on: the record's column that refers to it. key: the key
     column of the state. columns: what of the state goes into the struct. state: the state table
     after this batch, or the history, as Spark opens it; direct: as we do. changed: rows of the keys
-    that this batch touched, None if it touched none. at: for a lookup in the history, the record's
-    column with its event time.
+    that this batch touched, None if it touched none. is_comparable: whether `on` and `key` can be
+    compared without Spark. at: for a lookup in the history, the record's column with its event
+    time.
     """
 
     name: str
@@ -59,12 +60,13 @@ class LookupState:
     state: Callable[[], DataFrame]
     direct: DirectTable
     changed: DataFrame | None
+    is_comparable: bool
     at: str | None = None
 
     @property
     def is_direct(self) -> bool:
         """Whether rows can be found without Spark."""
-        return self.at is None and self.direct.finds_by(self.key)
+        return self.at is None and self.is_comparable
 
     @property
     def version(self) -> str:
@@ -210,7 +212,8 @@ def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Ta
     for lookup in lookups:
         wanted = records[lookup.on].combine_chunks()
         rows = lookup.direct.find(lookup.key, pc.unique(wanted), [*lookup.columns, "position"])
-        place = pc.index_in(wanted, rows[lookup.key].combine_chunks())
+        known = rows[lookup.key].combine_chunks()
+        place = pc.index_in(wanted.cast(known.type), known)
         parts = [rows[name].combine_chunks() for name in lookup.columns]
         row = pa.StructArray.from_arrays(parts, lookup.columns).take(place)
         for name, column in (

@@ -216,6 +216,7 @@ class Refinery:
         found = []
         for name, lookup in topic.lookups.items():
             target = self._topics.topics[lookup.topic]
+            kind = _kind(topic, lookup.on)
             table = history_table(target) if lookup.mode == "as_of" else state_table(target)
             at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
             found.append(
@@ -227,6 +228,7 @@ class Refinery:
                     state=partial(_rows, spark, table.path(self._settings)),
                     direct=DirectTable(table, self._settings),
                     changed=rows.get(lookup.topic),
+                    is_comparable=kind is not None and kind == _kind(target, target.key[0]),
                     at=at,
                 )
             )
@@ -262,6 +264,11 @@ class Refinery:
             app_id = self._checkpoint.app_id(table)
             DirectTable(table, self._settings).append_once(rows, app_id, books.batch_id)
         books.advance()
+
+
+def _kind(topic: Topic, field: str) -> str | None:
+    """Of a field: what values of it can be compared with outside of Spark, None for nothing."""
+    return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)
 
 
 def _rows(spark: SparkSession, path: str) -> DataFrame:
