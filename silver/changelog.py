@@ -11,17 +11,29 @@ whenever it comes, is deleted.
 
 from typing import Any
 
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
+from silver.direct import DirectTable
 from silver.merging import Values, latest_per_key, match
 from silver.partial import apply_partial_changes
 
 
-def apply_changes(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
-    """Merge decoded rows of a changelog into its state table; replay-safe."""
+def apply_changes(
+    state: DeltaTable, direct: DirectTable, rows: DataFrame, topic: Topic, *, small: bool
+) -> None:
+    """Merge decoded rows of a changelog into its state table; replay-safe.
+
+    Args:
+        state: the table, as Spark opens it.
+        direct: the same, as we open it.
+        rows: decoded rows without reasons to refuse them.
+        topic: the changelog.
+        small: whether there are few rows.
+    """
     if topic.merged_into:  # until `merged.py` has followed the chain
         known = F.coalesce(snake_case(topic.merged_into), topic.key_columns[0])
         rows = rows.withColumn("resolved_id", known)
@@ -31,20 +43,41 @@ def apply_changes(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
         _apply_with_truncation(state, rows, topic)
     else:
         source = latest_per_key(rows, topic.key_columns, topic.order_columns)
-        _merge(state, source, match(topic.key_columns), topic).execute()
+        if small and len(topic.key) == 1 and direct.finds_by(topic.key_columns[0]):
+            _apply_small(state, direct, source, topic)
+        else:
+            _merge(state, source, match(topic.key_columns), topic).execute()
 
 
-def _merge(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
+def _apply_small(state: DeltaTable, direct: DirectTable, source: DataFrame, topic: Topic) -> None:
+    """Append the keys that are new, and update the others: Spark then need not sort the state.
+
+    A MERGE that may insert brings all rows of the state together with those of the batch. One that
+    only updates sends the batch to where the state is. A replay finds all keys known.
+    """
+    [key], changes = topic.key_columns, source.toArrow()
+    known = direct.find(key, changes[key].combine_chunks(), [key])[key].combine_chunks()
+    is_known = pc.is_in(changes[key], known)
+    updates, new = changes.filter(is_known), changes.filter(pc.invert(is_known))
+    if updates.num_rows:
+        rows = source.sparkSession.createDataFrame(updates, source.schema)
+        _update(state, F.broadcast(rows), match([key]), topic).execute()
+    if new.num_rows:
+        direct.append(new)
+
+
+def _update(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
     values: Values = {name: f"s.`{name}`" for name in source.columns}
     later = " > ".join(
         f"struct({', '.join(f'{row}.`{name}`' for name in topic.order_columns)})" for row in "st"
     )
-    return (
-        state.alias("t")
-        .merge(source.alias("s"), condition)
-        .whenMatchedUpdate(condition=later, set=values)
-        .whenNotMatchedInsert(values=values)
-    )
+    merge = state.alias("t").merge(source.alias("s"), condition)
+    return merge.whenMatchedUpdate(condition=later, set=values)
+
+
+def _merge(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
+    values: Values = {name: f"s.`{name}`" for name in source.columns}
+    return _update(state, source, condition, topic).whenNotMatchedInsert(values=values)
 
 
 def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:

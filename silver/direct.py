@@ -79,6 +79,7 @@ class DirectTable:
 
     def append(self, rows: pa.Table | Sequence[dict[str, Any]]) -> None:
         """Append rows of the columns of the table; those that a dictionary lacks are NULL."""
+        self._delta.update_incremental()  # Spark may have written since
         write_deltalake(self._delta, self._as_table(rows), mode="append")
 
     def append_once(self, rows: Sequence[dict[str, Any]], app_id: str, number: int) -> None:

@@ -183,7 +183,7 @@ class Refinery:
         }
         for topic in self._topics.changelogs():
             if topic.name in rows:
-                self._apply_changes(spark, rows[topic.name], topic, books.batch_id)
+                self._apply_changes(spark, rows[topic.name], topic, books)
         for topic in self._topics.events():
             table = enriched_table(topic, self._topics)
             enriched = Enriched(
@@ -198,15 +198,16 @@ class Refinery:
         books.count_applied(self._settings, self._topics)
 
     def _apply_changes(
-        self, spark: SparkSession, rows: DataFrame, topic: Topic, batch_id: int
+        self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books
     ) -> None:
-        changes = rows.withColumn("silver_batch", F.lit(batch_id).cast("bigint"))
+        changes = rows.withColumn("silver_batch", F.lit(books.batch_id).cast("bigint"))
         if topic.history:
             history = history_table(topic).open(spark, self._settings)
             apply_history(history, changes, topic)
             changes = changes.drop("valid_from")
-        state = state_table(topic).open(spark, self._settings)
-        apply_changes(state, changes, topic)
+        table = state_table(topic)
+        state, direct = table.open(spark, self._settings), DirectTable(table, self._settings)
+        apply_changes(state, direct, changes, topic, small=books.is_small)
         if topic.merged_into:
             resolve(spark, state, self._settings, topic)
 
