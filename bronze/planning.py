@@ -51,7 +51,12 @@ class Planner:
     def _last_position(self, name: str) -> Position:
         last = self.admin.last_position(name)
         if last.entry < 0:
-            return last
+            # Empty, or just loaded: then the broker names no last message until it has recovered
+            # the topic's transactions, and a batch read would miss what is there.
+            log = self._log(name)
+            last = log.advance(START, log.entries_behind(START))
+            if last == START:
+                return last
         known = self._newest.get(name)
         # What an open transaction holds back may be free later, with nothing written since.
         if known is None or known[0] != last or known[1] != last:
