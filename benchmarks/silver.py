@@ -36,9 +36,9 @@ from bronze.job import await_streams, configure_logs
 from bronze.settings import LakeSettings, load_settings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
-from lakehouse.broker import start_broker
 from lakehouse.console import print_rows
 from lakehouse.publish import create_topics
+from lakehouse.run import embedded_broker
 from lakehouse.session import build_session
 from silver.refine import refine
 
@@ -208,14 +208,15 @@ def send(settings: LakeSettings, rate: int, seconds: int, users: int) -> None:
         due = int((time.monotonic() - begun) * rate)
         for n in range(sent, min(due, rate * seconds)):
             order = {
-                **{
-                    "invoiceId": n,
-                    "lineItemId": 1,
-                    "userId": n * 7919 % users,
-                    "itemId": n % ITEMS,
-                },
-                **{"itemName": "tea", "itemCategory": "tea", "price": 3.25},
-                **{"createdAt": int(time.time() * 1000), "paidAt": -1},
+                "invoiceId": n,
+                "lineItemId": 1,
+                "userId": n * 7919 % users,
+                "itemId": n % ITEMS,
+                "itemName": "tea",
+                "itemCategory": "tea",
+                "price": 3.25,
+                "createdAt": int(time.time() * 1000),
+                "paidAt": -1,
             }
             producer.send_async(json.dumps(order).encode(), None, partition_key=str(n))
         sent = min(due, rate * seconds)
@@ -252,10 +253,9 @@ def freshness(
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
     """From published to readable in silver.enriched_orders, in a running lake."""
-    with session() as (spark, folder):
+    with session() as (spark, folder), embedded_broker(load_settings(home=folder)):
         lake = Bench(spark, folder)
         settings = load_settings(home=folder)
-        broker = start_broker(settings)
         create_topics(settings, lake.topics)
         running = ingest(spark, settings, lake.topics)
         lake.fill(users)
@@ -276,7 +276,6 @@ def freshness(
         batches = {each.query.name: batch_seconds(each) for each in running}
         for each in running:
             each.stop()
-        broker.stop()
         report(spark.read.format("delta").load(path), commits, warm_up)
         rows = [(n, len(x), f"{statistics.median(x[-50:]):.2f}") for n, x in batches.items() if x]
         print_rows(("query", "batches", "median s"), rows)

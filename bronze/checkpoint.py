@@ -70,7 +70,7 @@ class Checkpoint:
             )
         if known and known != str(metadata.id):
             self._refuse(f"has written to another table than the {table.full_name} of today")
-        if there and (added := table.evolve(spark, settings)):
+        if there and (added := table.evolve(spark, settings, delta)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         self._tables[table.full_name] = str(metadata.id)
         self._save()

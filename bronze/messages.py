@@ -91,7 +91,6 @@ def read_range(
             returned: the task fails and Spark tries the batch again.
     """
     last = work.after
-    reader = None
     try:
         reader = client.create_reader(
             work.topic,
@@ -126,9 +125,6 @@ def read_range(
             "readTimeoutMs."
         )
         raise BrokerError(message_text) from error
-    finally:
-        if reader is not None:
-            reader.close()
 
 
 def _start(after: Position) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import deltalake
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from bronze.envelope import ENVELOPE, Column
@@ -68,16 +68,17 @@ class TableSpec:
             raise_if_key_not_exists=False,  # the property that names the writer is ours
         )
 
-    def evolve(self, spark: SparkSession, settings: LakeSettings) -> list[str]:
-        """Add to the table the declared fields that it lacks; returns their names.
+    def evolve(
+        self, spark: SparkSession, settings: LakeSettings, delta: deltalake.DeltaTable
+    ) -> list[str]:
+        """Add to the table (`delta`) the declared fields that it lacks; returns their names.
 
         They are NULL in the rows that are there.
 
         Raises:
             LakehouseError: the table cannot become what is declared.
         """
-        there = deltalake.DeltaTable(self.path(settings)).schema().to_json()
-        known = StructType.fromJson(json.loads(there))
+        known = StructType.fromJson(json.loads(delta.schema().to_json()))
         added = list(self._missing(self._columns(spark), known))
         for place, kind, after in added:
             quoted = ".".join(f"`{name}`" for name in place.split("."))
@@ -134,6 +135,10 @@ class TableSpec:
             field_json["nullable"] = column.nullable
             field_json["metadata"] = {"comment": column.comment}
         return json.dumps(schema)
+
+    def read(self, spark: SparkSession, settings: LakeSettings) -> DataFrame:
+        """The rows of the existing table."""
+        return spark.read.format("delta").load(self.path(settings))
 
     def open(self, spark: SparkSession, settings: LakeSettings) -> DeltaTable:
         """The existing table."""

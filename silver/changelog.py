@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
 from silver.direct import DirectTable
-from silver.merging import Values, latest_per_key, match
+from silver.merging import all_of, latest_per_key, match
 from silver.partial import apply_partial_changes
 
 
@@ -67,32 +67,32 @@ def _apply_small(state: DeltaTable, direct: DirectTable, source: DataFrame, topi
 
 
 def _update(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
-    values: Values = {name: f"s.`{name}`" for name in source.columns}
     later = " > ".join(
         f"struct({', '.join(f'{row}.`{name}`' for name in topic.order_columns)})" for row in "st"
     )
     merge = state.alias("t").merge(source.alias("s"), condition)
-    return merge.whenMatchedUpdate(condition=later, set=values)
+    return merge.whenMatchedUpdate(condition=later, set=all_of(source))
 
 
 def _merge(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
-    values: Values = {name: f"s.`{name}`" for name in source.columns}
-    return _update(state, source, condition, topic).whenNotMatchedInsert(values=values)
+    return _update(state, source, condition, topic).whenNotMatchedInsert(values=all_of(source))
 
 
 def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
     """As without, and what is older than the latest truncation is deleted or not let in."""
-    table, order = state.toDF(), F.struct(*topic.order_columns).alias("o")
-    marks = [each.where("mark = 'truncated'").select(order) for each in (table, rows)]
-    [latest] = marks[0].unionAll(marks[1]).agg(F.max("o").alias("o")).collect()
-    if latest["o"] is not None:
-        rows = rows.where(~_is_older("", latest["o"]))
+    order, keys = F.struct(*topic.order_columns).alias("order"), [*topic.key_columns, "mark"]
+    known, new = (
+        each.where("mark = 'truncated'").select(order, F.lit(is_new).alias("is_new"))
+        for each, is_new in ((state.toDF(), False), (rows, True))
+    )
+    [[latest, any_new]] = known.unionAll(new).agg(F.max("order"), F.bool_or("is_new")).collect()
+    if latest is not None:
+        rows = rows.where(~_is_older("", latest))
+    source = latest_per_key(rows, keys, topic.order_columns)
     # The keys of a mark are NULL, and so equal to each other.
-    same = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in (*topic.key_columns, "mark"))
-    source = latest_per_key(rows, [*topic.key_columns, "mark"], topic.order_columns)
-    merge = _merge(state, source.select(*rows.columns), same, topic)
-    if not marks[1].isEmpty():
-        merge = merge.whenNotMatchedBySourceDelete(_is_older("t.", latest["o"]))
+    merge = _merge(state, source, match(keys, "<=>"), topic)
+    if any_new:
+        merge = merge.whenNotMatchedBySourceDelete(_is_older("t.", latest))
     merge.execute()
 
 

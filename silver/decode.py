@@ -42,7 +42,7 @@ class Decoder:
         self._steps = [
             {"_read": text_of_payload(topic, schemas)},
             {"_parsed": parsed, "_empty": empty, "_key": F.split(F.col("key"), r"\|")},
-            {"_json": row},
+            {"_json": row, **_present(topic)},
             {"_odd": odd, "_deletes": _deletes(topic), "_truncates": _truncates(topic)},
             {"_again": F.when(F.col("_odd"), again)},
             {"_text": _row(topic, "_again", _text_schema(topic))},
@@ -74,6 +74,12 @@ class Decoder:
         for step in self._steps:
             messages = messages.withColumns(step)
         return messages.select(*self._columns).withColumns(self._bare)
+
+
+def _present(topic: Topic) -> dict[str, Column]:
+    if topic.updates == "partial":
+        return {"_present": F.json_object_keys("_read.json")}
+    return {}
 
 
 def _reason(topic: Topic) -> Column:
@@ -138,7 +144,7 @@ def _particulars(topic: Topic) -> list[Column]:
     if topic.truncates:
         found.append(F.when(F.col("_truncates"), F.lit("truncated")).alias("mark"))
     if topic.updates == "partial":
-        found.append(F.json_object_keys("_read.json").alias("present"))
+        found.append(F.col("_present").alias("present"))
     if topic.history:
         own = [_column(topic, topic.event_time)] if topic.event_time else []
         found.append(F.coalesce(*own, "event_time", "publish_time").alias("valid_from"))
@@ -240,7 +246,7 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     elif name in topic.key:
         expected = row & ~_has_key_outside(topic)
     elif topic.updates == "partial":
-        expected = expected & F.array_contains(F.json_object_keys("_read.json"), name)
+        expected = expected & F.array_contains("_present", name)
     if name in topic.key and topic.format != "json":
         no_key = payload & _has_key_outside(topic) & _column(topic, name).isNull()
         reasons = reasons.when(no_key, F.lit(f"the message key has no {spec.type} '{name}'"))

@@ -19,7 +19,6 @@ class DirectTable:
     """One of our tables, opened at its version of this moment."""
 
     def __init__(self, table: TableSpec, settings: LakeSettings) -> None:
-        self._table = table
         self._delta = DeltaTable(table.path(settings))
 
     @property

@@ -21,13 +21,11 @@ from pyspark.sql import functions as F
 from bronze.declarations import Topic
 from bronze.tables import TableSpec
 from silver.direct import DirectTable
-from silver.merging import Values, latest_per_key, match
+from silver.merging import all_of, latest_per_key, match
 from silver.tables import field_columns
 
 VALID = ("valid_from", "valid_to")
 BOOKKEEPING = ("position", "publish_time", "arrived_batch")
-
-
 MISSING = "missing_lookups > 0"
 
 
@@ -95,18 +93,17 @@ def apply_events(
         small: whether the batch has few records.
     """
     keys = enriched.topic.key_columns
-    columns = [*(c.name for c in field_columns(enriched.topic)), *BOOKKEEPING]
-    columns += [name for lookup in lookups for name in (lookup.name, lookup.version)]
+    types = {column.name: column.type for column in enriched.table.columns}
+    unknown = {
+        name: F.lit(None).cast(types[name])
+        for lookup in lookups
+        for name in (lookup.name, lookup.version)
+    }
+    columns = [*(c.name for c in field_columns(enriched.topic)), *BOOKKEEPING, *unknown]
     batch = F.lit(batch_id).cast("bigint")
     waiting = waiting_for(enriched, lookups)
     parts = [rows.select(*columns) for rows in waiting]
     if rows is not None:
-        types = {column.name: column.type for column in enriched.table.columns}
-        unknown = {
-            name: F.lit(None).cast(types[name])
-            for lookup in lookups
-            for name in (lookup.name, lookup.version)
-        }
         arrived = rows.withColumns({"arrived_batch": batch, **unknown})
         parts.append(arrived.select(*columns))
     if not parts:
@@ -114,9 +111,9 @@ def apply_events(
     # Kept, as each lookup asks for its keys: without it the union above is computed for each.
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
     try:
-        if small and not waiting:
+        if small and not waiting and all(lookup.is_direct for lookup in lookups):
             found = records.withColumn("silver_batch", batch).toArrow()
-            if enriched.direct.lacks(found.select(keys)) and all(x.is_direct for x in lookups):
+            if enriched.direct.lacks(found.select(keys)):
                 # A replay finds its keys, and so comes to the MERGE, which then changes nothing.
                 enriched.direct.append(look_up_directly(found, lookups))
                 return
@@ -127,7 +124,7 @@ def apply_events(
 
 
 def _merge(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> None:
-    values: Values = {n: f"s.`{n}`" for n in source.columns}
+    values = all_of(source)
     better = ["s.missing_lookups < t.missing_lookups"]
     better += [f"NOT (s.`{x.version}` <=> t.`{x.version}`)" for x in lookups if x.at]
     completes = f"s.position = t.position AND ({' OR '.join(better)})"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
-from silver.merging import Values, match
+from silver.merging import all_of, match
 
 
 def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
@@ -23,13 +23,12 @@ def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
     fresh = every.join(known.select(*keys, "position"), [*keys, "position"], "left_anti")
     spans = Window.partitionBy(*keys).orderBy("valid_from", *topic.order_columns)
     woven = known.unionByName(fresh).withColumn("valid_to", F.lead("valid_from").over(spans))
-    values: Values = {name: f"s.`{name}`" for name in woven.columns}
     (
         history.alias("t")
         .merge(woven.alias("s"), match([*keys, "position"]))
         .whenMatchedUpdate(
             condition="NOT (t.valid_to <=> s.valid_to)", set={"valid_to": "s.valid_to"}
         )
-        .whenNotMatchedInsert(values=values)
+        .whenNotMatchedInsert(values=all_of(woven))
         .execute()
     )

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import structlog
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Checkpoint
@@ -20,7 +19,8 @@ EVERY_BATCHES = 50
 SMALL_FILE, LARGE_FILE = 16 << 20, 128 << 20
 MANY_SMALL_FILES = 32
 DAY = 24 * 3600.0
-# Only small files are written anew, so a row is copied a few times in its life, not each time.
+# For the session of the query. Only small files are written anew, so a row is copied a few times
+# in its life, not each time.
 CONFIGURATION = {
     "spark.databricks.delta.optimize.minFileSize": str(SMALL_FILE),
     "spark.databricks.delta.optimize.maxFileSize": str(LARGE_FILE),
@@ -41,15 +41,12 @@ class Maintenance:
 
     def run(self, spark: SparkSession, batch_id: int) -> None:
         """Compact what has many small files; once a day, delete files of old versions."""
-        for name, value in CONFIGURATION.items():
-            spark.conf.set(name, value)
         if batch_id % EVERY_BATCHES == 0:
             for table in self._tables:
                 self._compact(spark, table)
         if self._is_due():
             for table in self._tables:
-                delta = table.open(spark, self._settings)
-                delta.vacuum(self._settings.history_days * 24)
+                table.open(spark, self._settings).vacuum(self._settings.history_days * 24)
             self._vacuumed.touch()
 
     def _compact(self, spark: SparkSession, table: TableSpec) -> None:
@@ -57,7 +54,7 @@ class Maintenance:
         if small < MANY_SMALL_FILES:
             return
         begun = time.monotonic()
-        DeltaTable.forPath(spark, table.path(self._settings)).optimize().executeCompaction()
+        table.open(spark, self._settings).optimize().executeCompaction()
         took = round(time.monotonic() - begun, 1)
         log.info("compacted", table=table.full_name, small_files=small, seconds=took)
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from bronze.declarations import Topic, snake_case
 from bronze.settings import LakeSettings
 from silver.direct import DirectTable
-from silver.merging import Values, match
+from silver.merging import match
 from silver.tables import state_table
 
 log = structlog.get_logger()
@@ -46,10 +46,8 @@ def resolve(spark: SparkSession, state: DeltaTable, settings: LakeSettings, topi
     if wrong:
         schema = state.toDF().select(key, "resolved_id").schema
         source = spark.createDataFrame(wrong, schema)
-        values: Values = {"resolved_id": "s.resolved_id"}
-        state.alias("t").merge(source.alias("s"), match([key])).whenMatchedUpdate(
-            set=values
-        ).execute()
+        merge = state.alias("t").merge(source.alias("s"), match([key]))
+        merge.whenMatchedUpdate(set={"resolved_id": "s.resolved_id"}).execute()
 
 
 def _warn_of_cycles(topic: Topic, keys: Iterable[Any]) -> None:

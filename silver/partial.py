@@ -5,15 +5,16 @@ clears what is older. Which was the latest is kept for each field in the column 
 batch cut, any replay and any order of arrival give the same row (invariant 3).
 """
 
+from functools import reduce
+
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
-from silver.merging import Values, match
+from silver.merging import Values, all_of, match
 
 UPSERTED, DELETED = "_upserted", "_deleted"
-BOOKKEEPING = ("position", "publish_time")
 
 
 def registers(topic: Topic) -> dict[str, str]:
@@ -38,7 +39,7 @@ def apply_partial_changes(state: DeltaTable, rows: DataFrame, topic: Topic) -> N
         name: F.when(later[name], F.col(f"s.{name}")).otherwise(F.col(f"t.{name}"))
         for name in fields
     }
-    latest = (*BOOKKEEPING, *(snake_case(name) for name in topic.sequence))
+    latest = (*topic.order_columns, "publish_time")
     values: Values = {
         **_cleared(taken, orders),
         **{n: F.when(newest, F.col(f"s.{n}")).otherwise(F.col(f"t.{n}")) for n in latest},
@@ -46,11 +47,9 @@ def apply_partial_changes(state: DeltaTable, rows: DataFrame, topic: Topic) -> N
         "silver_batch": F.col("s.silver_batch"),
     }
     bare = {name: F.col(f"s.orders.{name}") for name in orders}
-    inserted: Values = {name: F.col(f"s.{name}") for name in source.columns}
+    inserted = all_of(source)
     inserted |= _cleared({name: F.col(f"s.{name}") for name in fields}, bare)
-    anything = F.lit(False)
-    for column in later.values():
-        anything = anything | column
+    anything = reduce(Column.__or__, later.values())
     (
         state.alias("t")
         .merge(source.alias("s"), match(topic.key_columns))
@@ -64,7 +63,7 @@ def _of_batch(rows: DataFrame, topic: Topic) -> DataFrame:
     """One row a key: of each register the latest value, and the order of what set it."""
     order, upsert = F.struct(*topic.order_columns), ~F.col("is_deleted")
     fields = registers(topic)
-    latest = [*BOOKKEEPING, *(snake_case(name) for name in topic.sequence), "silver_batch"]
+    latest = [*topic.order_columns, "publish_time", "silver_batch"]
     set_at = {
         column: F.when(upsert & F.array_contains("present", name), order)
         for column, name in fields.items()

@@ -5,26 +5,28 @@ writer (invariant 5). What a decision did is told by the tables and not by what 
 one that was interrupted is finished, and booked right, by running it again.
 """
 
+import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import claim_tables
+from bronze.checkpoint import Checkpoint, claim_tables
 from bronze.errors import LakehouseError, SettingsError
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from silver.direct import DirectTable
+from silver.merging import match
+from silver.reconcile import rows_of_batch
 from silver.refine import QUERY, Refinery
 from silver.tables import (
     POSITION_FIELDS,
     QUARANTINE,
     RECONCILIATION,
-    enriched_table,
     silver_tables,
-    state_table,
 )
 
 SAMPLE_CHARACTERS = 60
@@ -58,9 +60,12 @@ class Selection:
             raise SettingsError(message)
 
 
-def text_of(payload: bytes | None) -> str:
-    """The beginning of a payload, as it can be shown."""
-    text = (payload or b"").decode("utf-8", "backslashreplace")
+def _text(payload: bytes | None) -> str:
+    return (payload or b"").decode("utf-8", "backslashreplace")
+
+
+def _beginning(payload: bytes | None) -> str:
+    text = _text(payload)
     return text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
 
 
@@ -72,7 +77,7 @@ def summary(settings: LakeSettings) -> list[tuple[object, ...]]:
     lines: list[tuple[object, ...]] = []
     for group, rows in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
         times = sorted(row["publish_time"] for row in rows)
-        lines.append((*group, len(rows), times[0], times[-1], text_of(rows[0]["payload"])))
+        lines.append((*group, len(rows), times[0], times[-1], _beginning(rows[0]["payload"])))
     return lines
 
 
@@ -80,17 +85,15 @@ def records(settings: LakeSettings, selection: Selection, limit: int) -> list[tu
     """The newest open records: topic, reason, position, key, payload, publish time."""
     rows = [
         row
-        for row in _table(settings).rows([*RECORD, "status"])
-        if row["status"] == "open"
-        and selection.topic in (None, row["topic"])
-        and selection.reason in (None, row["reason"])
+        for row in _table(settings).rows(RECORD, "status = 'open'")
+        if selection.topic in (None, row["topic"]) and selection.reason in (None, row["reason"])
     ]
     rows.sort(key=lambda row: row["publish_time"], reverse=True)
     shown: list[tuple[object, ...]] = []
     for row in rows[:limit]:
         place = ":".join(str(row["position"][name]) for name in POSITION_FIELDS)
-        payload = (row["payload"] or b"").decode("utf-8", "backslashreplace")
-        shown.append((row["topic"], row["reason"], place, row["key"], payload, row["publish_time"]))
+        what = (row["key"], _text(row["payload"]), row["publish_time"])
+        shown.append((row["topic"], row["reason"], place, *what))
     return shown
 
 
@@ -106,11 +109,8 @@ def replay(
         CheckpointError: the silver query runs; stop it first.
         SettingsError: there is no such topic.
     """
-    selection.check(topics)
-    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
-    try:
-        number = _finish_last(settings, topics)
-        chosen = _frame(spark, settings).where(selection.column())
+    with _decision(spark, settings, topics, selection) as (checkpoint, number):
+        chosen = QUARANTINE.read(spark, settings).where(selection.column())
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
             return Counter()
@@ -118,32 +118,37 @@ def replay(
         rest = ("key", "payload", "event_time", "publish_time", "schema_version")
         messages = chosen.select(F.col("topic").alias("source"), *place, *rest)
         refinery = Refinery(settings, topics, checkpoint)
-        verdicts = refinery.apply_again(messages, names, number)
-        same = "t.topic = s.topic AND t.position = s.position"
-        (
-            QUARANTINE.open(spark, settings)
-            .alias("t")
-            .merge(verdicts.alias("s"), same)
-            .whenMatchedDelete(condition="s.reason IS NULL")
-            .whenMatchedUpdate(condition="t.reason <> s.reason", set={"reason": "s.reason"})
-            .execute()
-        )
+        with refinery.apply_again(messages, names, number) as verdicts:
+            (
+                QUARANTINE.open(spark, settings)
+                .alias("t")
+                .merge(verdicts.alias("s"), match(["topic", "position"]))
+                .whenMatchedDelete(condition="s.reason IS NULL")
+                .whenMatchedUpdate(condition="t.reason <> s.reason", set={"reason": "s.reason"})
+                .execute()
+            )
         return _book(settings, topics, number)
-    finally:
-        checkpoint.release()
 
 
 def discard(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
 ) -> Counter[str]:
     """Give open records up: they stay in the quarantine, as discarded; errors as of `replay`."""
-    selection.check(topics)
-    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
-    try:
-        number = _finish_last(settings, topics)
+    with _decision(spark, settings, topics, selection) as (_, number):
         table = QUARANTINE.open(spark, settings)
         table.update(selection.column(), {"status": F.lit("discarded")})
         return _book(settings, topics, number)
+
+
+@contextlib.contextmanager
+def _decision(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
+) -> Iterator[tuple[Checkpoint, int]]:
+    """Hold silver's checkpoint for a decision; with the batch id by which it is booked."""
+    selection.check(topics)
+    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    try:
+        yield checkpoint, _finish_last(settings, topics)
     finally:
         checkpoint.release()
 
@@ -156,10 +161,6 @@ def _table(settings: LakeSettings) -> DirectTable:
         )
         raise LakehouseError(message)
     return DirectTable(QUARANTINE, settings)
-
-
-def _frame(spark: SparkSession, settings: LakeSettings) -> DataFrame:
-    return spark.read.format("delta").load(QUARANTINE.path(settings))
 
 
 def _finish_last(settings: LakeSettings, topics: TopicFile) -> int:
@@ -191,7 +192,10 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         }
         if not any(change.values()):
             continue
-        change["applied"] = _written(settings, topics, topic, number)
+        declared = topics.topics.get(topic)
+        change["applied"] = 0
+        if declared is not None:
+            change["applied"], _ = rows_of_batch(settings, topics, declared, number)
         change["superseded"] = -sum(change.values())
         total.update(change)
         zeros = dict.fromkeys(("messages_in", "waiting", "late"), 0)
@@ -199,13 +203,3 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
     if rows:
         DirectTable(RECONCILIATION, settings).append(rows)
     return total
-
-
-def _written(settings: LakeSettings, topics: TopicFile, topic: str, number: int) -> int:
-    declared = topics.topics.get(topic)
-    if declared is None:
-        return 0
-    if declared.kind == "changelog":
-        return DirectTable(state_table(declared), settings).count(f"silver_batch = {number}")
-    table = enriched_table(declared, topics)
-    return DirectTable(table, settings).count(f"arrived_batch = {number}")

@@ -36,12 +36,14 @@ class Watermarks(dict[str, dt.datetime]):
             found.advance(row["topic"], row["watermark"])
         return found
 
-    def advance(self, topic: str, to: dt.datetime | None) -> dt.datetime | None:
-        """Move a topic's watermark, never back; returns it."""
-        known = self.get(topic)
-        if to is not None and (known is None or to > known):
-            self[topic] = to
-        return self.get(topic)
+    def after(self, topic: str, seen: dt.datetime | None) -> dt.datetime | None:
+        """A topic's watermark when an event time was seen: it never goes back."""
+        return max(filter(None, (self.get(topic), seen)), default=None)
+
+    def advance(self, topic: str, seen: dt.datetime | None) -> None:
+        """Move a topic's watermark."""
+        if (latest := self.after(topic, seen)) is not None:
+            self[topic] = latest
 
 
 @dataclass
@@ -105,18 +107,9 @@ class Books:
     def count_applied(self, settings: LakeSettings, topics: TopicFile) -> None:
         """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
         for name, books in self.topics.items():
-            topic = topics.topics[name]
-            if not books.good:
-                continue
-            if topic.kind == "changelog":
-                table = DirectTable(state_table(topic), settings)
-                books.applied = table.count(f"silver_batch = {self.batch_id}")
-            else:
-                table = DirectTable(enriched_table(topic, topics), settings)
-                mine = f"arrived_batch = {self.batch_id}"
-                missing = [row["missing_lookups"] for row in table.rows(["missing_lookups"], mine)]
-                books.applied = len(missing)
-                books.waiting = sum(1 for number in missing if number)
+            if books.good:
+                written = rows_of_batch(settings, topics, topics.topics[name], self.batch_id)
+                books.applied, books.waiting = written
 
     @property
     def is_small(self) -> bool:
@@ -148,10 +141,9 @@ class Books:
                 raise ReconciliationError(message)
             before = self._watermarks.get(name)
             behind = before - books.earliest if before and books.earliest and books.late else None
-            watermarks = Watermarks({name: before} if before else {})
             counts = {n: getattr(books, n) for n in COUNTED}
             lateness = {
-                "watermark": watermarks.advance(name, books.watermark),
+                "watermark": self._watermarks.after(name, books.watermark),
                 "max_lateness_ms": behind // dt.timedelta(milliseconds=1) if behind else None,
             }
             rows.append(
@@ -163,6 +155,17 @@ class Books:
         """Move the watermarks, as the batch is booked."""
         for name, books in self.topics.items():
             self._watermarks.advance(name, books.watermark)
+
+
+def rows_of_batch(
+    settings: LakeSettings, topics: TopicFile, topic: Topic, batch_id: int
+) -> tuple[int, int]:
+    """How many rows a batch made or changed of a topic, and how many of them miss a lookup."""
+    if topic.kind == "changelog":
+        return DirectTable(state_table(topic), settings).count(f"silver_batch = {batch_id}"), 0
+    table = DirectTable(enriched_table(topic, topics), settings)
+    missing = table.rows(["missing_lookups"], f"arrived_batch = {batch_id}")
+    return len(missing), sum(1 for row in missing if row["missing_lookups"])
 
 
 COUNTED = ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")

@@ -6,7 +6,8 @@ the same batch, replayed after a crash at any point, changes nothing (invariant 
 Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables.py`.
 """
 
-from collections.abc import Collection, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any
 
@@ -26,7 +27,7 @@ from silver.decode import AS_IT_CAME, Decoder
 from silver.direct import DirectTable
 from silver.enrich import Enriched, LookupState, apply_events
 from silver.history import apply_history
-from silver.maintenance import Maintenance
+from silver.maintenance import CONFIGURATION, Maintenance
 from silver.merged import resolve
 from silver.reconcile import Books, Watermarks
 from silver.schemas import SchemaRegistry
@@ -66,7 +67,7 @@ def refine(
     # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
     # it of every query of the session.
     session = spark.newSession()
-    for name, value in SOURCES_BY_NAME.items():
+    for name, value in (SOURCES_BY_NAME | CONFIGURATION).items():
         session.conf.set(name, value)
     messages = read_bronze(session, settings, topics)
     batch = Refinery(settings, topics, checkpoint)
@@ -117,11 +118,10 @@ class Refinery:
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
         sources = self._checkpoint.moved(batch_id)
-        decoded = {name: self._decode(batch, name).persist() for name in sources}
         if self._watermarks is None:  # of the batches before: a replay finds itself in the books
             self._watermarks = Watermarks.read(self._settings, batch_id)
         books = Books(batch_id, self._watermarks)
-        try:
+        with self._decoded(batch, sources) as decoded:
             books.count(batch, decoded, self._topics)
             if books.topics:  # Spark runs one empty batch for tables without rows
                 self._fit_to_size(batch.sparkSession, books)
@@ -129,12 +129,12 @@ class Refinery:
                 self._quarantine(decoded, books)
                 self._book(books, sources)
                 self._maintenance.run(batch.sparkSession, batch_id)
-        finally:
-            for rows in decoded.values():
-                rows.unpersist()
         log.info("batch refined", batch=batch_id, **books.totals())
 
-    def apply_again(self, messages: DataFrame, names: Collection[str], batch_id: int) -> DataFrame:
+    @contextlib.contextmanager
+    def apply_again(
+        self, messages: DataFrame, names: Collection[str], batch_id: int
+    ) -> Iterator[DataFrame]:
         """Bring in what messages of the quarantine are good now; replay-safe.
 
         Args:
@@ -142,18 +142,28 @@ class Refinery:
             names: their topics.
             batch_id: below 0, as no batch of the query has it.
 
-        Returns:
+        Yields:
             Topic, position and reason of each message; the reason is NULL if it is good.
         """
-        decoded = {name: self._decode(messages, name).persist() for name in names}
         books = Books(batch_id, Watermarks())
-        books.count(messages, decoded, self._topics)
-        self._apply(messages.sparkSession, decoded, books)
-        verdicts = [
-            rows.select(F.lit(name).alias("topic"), "position", "reason")
-            for name, rows in decoded.items()
-        ]
-        return reduce(DataFrame.unionAll, verdicts)
+        with self._decoded(messages, names) as decoded:
+            books.count(messages, decoded, self._topics)
+            self._apply(messages.sparkSession, decoded, books)
+            verdicts = [
+                rows.select(F.lit(name).alias("topic"), "position", "reason")
+                for name, rows in decoded.items()
+            ]
+            yield reduce(DataFrame.unionAll, verdicts)
+
+    @contextlib.contextmanager
+    def _decoded(self, batch: DataFrame, names: Collection[str]) -> Iterator[dict[str, DataFrame]]:
+        """The decoded rows of some topics of a batch, kept while the block runs."""
+        decoded = {name: self._decode(batch, name).persist() for name in names}
+        try:
+            yield decoded
+        finally:
+            for rows in decoded.values():
+                rows.unpersist()
 
     def _fit_to_size(self, spark: SparkSession, books: Books) -> None:
         """One task for a small batch: starting more costs more than they share."""
@@ -226,7 +236,7 @@ class Refinery:
                     on=snake_case(lookup.on),
                     key=target.key_columns[0],
                     columns=[c.name for c in lookup_columns(target, lookup.mode)],
-                    state=partial(_rows, spark, table.path(self._settings)),
+                    state=partial(table.read, spark, self._settings),
                     direct=DirectTable(table, self._settings),
                     changed=rows.get(lookup.topic),
                     is_comparable=kind is not None and kind == _kind(target, target.key[0]),
@@ -270,10 +280,6 @@ class Refinery:
 def _kind(topic: Topic, field: str) -> str | None:
     """Of a field: what values of it can be compared with outside of Spark, None for nothing."""
     return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)
-
-
-def _rows(spark: SparkSession, path: str) -> DataFrame:
-    return spark.read.format("delta").load(path)
 
 
 def good_rows(decoded: DataFrame) -> DataFrame:

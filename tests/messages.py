@@ -1,7 +1,40 @@
-"""What a producer sends: builders of the shop's messages, with ids and defaults that are valid."""
+"""What a producer sends: builders of the shop's messages, with ids and defaults that are valid,
+and of messages of any topic."""
 
 import json
 from typing import Any
+
+from model import Message, Position
+
+PEOPLE_AND_VISITS = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+[topics.people.fields]
+id = "int"
+{people}
+
+[topics.visits]
+kind = "events"
+key = ["id"]
+[topics.visits.fields]
+id = "int"
+person = "int"
+{visits}
+[topics.visits.lookups]
+visitor = {{ topic = "people", on = "person" }}
+"""
+"""A topic file to format with more fields of each topic."""
+
+
+def message(topic: str, entry: int, key: object, payload: bytes | None) -> Message:
+    return Message(topic, Position(1, entry, 0, 0), str(key), payload)
+
+
+def json_message(topic: str, entry: int, key: object = None, **fields: Any) -> Message:
+    """With the field `id` as its key, unless another is given."""
+    key = fields["id"] if key is None else key
+    return message(topic, entry, key, json.dumps(fields).encode())
 
 
 def user(user_id: int, **fields: Any) -> bytes:

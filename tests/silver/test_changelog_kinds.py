@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import json_message
 from model import Message, Position
 from partial_model import Field, PartialChange, fold
 from pyspark.sql import SparkSession
@@ -67,10 +68,6 @@ at = "timestamp_ms"
 [topics.sales.lookups]
 rate = { topic = "rates", on = "currency", mode = "as_of" }
 """
-
-
-def message(topic: str, entry: int, key: object, fields: object) -> Message:
-    return Message(topic, Position(1, entry, 0, 0), str(key), json.dumps(fields).encode())
 
 
 def envelope(entry: int, op: str, lsn: int | None, **row: Any) -> Message:
@@ -192,7 +189,7 @@ def test_a_real_table_with_partial_updates_is_the_model(
     def sent(key: int, change: PartialChange) -> Message:
         fields = {"op": "d"} if change.fields is None else change.fields
         content = {"id": key, "version": change.order[0], **fields}
-        return message("people", change.order[1], key, content)
+        return json_message("people", change.order[1], key, **content)
 
     rng.shuffle(changes)
     for batch in (changes[:25], changes[20:], rng.sample(changes, 15)):
@@ -218,11 +215,11 @@ def test_history_and_as_of_are_the_same_in_any_order_and_cut(
     """Invariants 3 and 4: a full replay gives the same tables, the numbers of batches apart."""
     rng = random.Random(seed)
     messages = [
-        message("rates", n, c, {"currency": c, "at": rng.randrange(50), "rate": n})
+        json_message("rates", n, c, currency=c, at=rng.randrange(50), rate=n)
         for n, c in enumerate(rng.choices("ab", k=12))
     ]
     messages += [
-        message("sales", n, n, {"id": n, "currency": rng.choice("abc"), "at": rng.randrange(50)})
+        json_message("sales", n, id=n, currency=rng.choice("abc"), at=rng.randrange(50))
         for n in range(20)
     ]
     found = []

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from messages import item, order, user
-from model import Lake, Message, Position
+from messages import item, message, order, user
+from model import Lake
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 
@@ -17,10 +17,6 @@ from silver import maintenance
 from silver.refine import refine
 
 EIGHT_DAYS = 8 * 24 * 3600
-
-
-def message(topic: str, entry: int, key: int, payload: bytes) -> Message:
-    return Message(topic, Position(1, entry, 0, 0), str(key), payload)
 
 
 def files(lake: SilverLake, table: str) -> set[Path]:

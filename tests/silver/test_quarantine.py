@@ -1,11 +1,10 @@
 """The quarantine on real tables: after a fix each record comes in once, or is given up, and the
 books say so."""
 
-import json
 from pathlib import Path
 
 import pytest
-from model import Message, Position
+from messages import PEOPLE_AND_VISITS, json_message
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
@@ -16,32 +15,10 @@ from silver import quarantine
 from silver.quarantine import Selection, discard, records, replay, summary
 from silver.refine import QUERY
 
-TOPICS = """
-[topics.people]
-kind = "changelog"
-key = ["id"]
-[topics.people.fields]
-id = "int"
-name = {name}
-
-[topics.visits]
-kind = "events"
-key = ["id"]
-[topics.visits.fields]
-id = "int"
-person = "int"
-place = {name}
-[topics.visits.lookups]
-visitor = {{ topic = "people", on = "person" }}
-"""
-STRICT = TOPICS.format(name='"string"')
-LENIENT = TOPICS.format(name='{ type = "string", required = false }')
+STRICT = PEOPLE_AND_VISITS.format(people='name = "string"', visits='place = "string"')
+OPTIONAL = '{ type = "string", required = false }'
+LENIENT = PEOPLE_AND_VISITS.format(people=f"name = {OPTIONAL}", visits=f"place = {OPTIONAL}")
 MISSING = "field 'name' is missing"
-
-
-def message(topic: str, entry: int, **fields: object) -> Message:
-    payload = json.dumps(fields).encode()
-    return Message(topic, Position(1, entry, 0, 0), str(fields["id"]), payload)
 
 
 @pytest.fixture
@@ -50,12 +27,12 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     lake = SilverLake(spark, tmp_path, declared(tmp_path, STRICT))
     lake.put(
         [
-            message("people", 1, id=1),
-            message("people", 2, id=2),
-            message("people", 3, id=2, name="newer"),
-            message("people", 4, id="x", name="never"),
-            message("visits", 1, id=7, person=1, place="here"),
-            message("visits", 2, id=8, person=1),
+            json_message("people", 1, id=1),
+            json_message("people", 2, id=2),
+            json_message("people", 3, id=2, name="newer"),
+            json_message("people", 4, id="x", name="never"),
+            json_message("visits", 1, id=7, person=1, place="here"),
+            json_message("visits", 2, id=8, person=1),
         ]
     )
     lake.refine()
@@ -102,7 +79,7 @@ def test_after_a_fix_each_record_comes_in_once_and_the_rest_stays(lake: SilverLa
         **{"quarantined": 1, "discarded": 0},
     }
     assert not replay(lake.spark, lake.settings, lake.topics, Selection()).total()
-    lake.put([message("people", 5, id=9, name="later")])
+    lake.put([json_message("people", 5, id=9, name="later")])
     lake.refine()
     assert lake.table("people_state").count() == 3
 

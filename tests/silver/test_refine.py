@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from messages import item, order, user
+from messages import item, message, order, user
 from model import Lake, Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
@@ -16,10 +16,6 @@ from silver.refine import Refinery
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     return SilverLake(spark, tmp_path)
-
-
-def message(topic: str, entry: int, key: object, payload: bytes | None) -> Message:
-    return Message(topic, Position(1, entry, 0, 0), str(key), payload)
 
 
 def assert_equal(lake: SilverLake, model: Lake) -> None:

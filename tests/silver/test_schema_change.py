@@ -1,54 +1,36 @@
 """Fields of a topic that runs are added, dropped, renamed or changed."""
 
-import json
 from pathlib import Path
 
 import pytest
-from model import Message, Position
+from messages import PEOPLE_AND_VISITS, json_message
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
 from bronze.errors import LakehouseError
 
-TOPICS = """
-[topics.people]
-kind = "changelog"
-key = ["id"]
-[topics.people.fields]
-id = "int"
-{people}
-
-[topics.visits]
-kind = "events"
-key = ["id"]
-[topics.visits.fields]
-id = "int"
-person = "int"
-{visits}
-[topics.visits.lookups]
-visitor = {{ topic = "people", on = "person" }}
-"""
 OPTIONAL = '{ type = "string", required = false }'
-
-
-def message(topic: str, entry: int, **fields: object) -> Message:
-    payload = json.dumps(fields).encode()
-    return Message(topic, Position(1, entry, 0, 0), str(fields["id"]), payload)
 
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     lake = SilverLake(
-        spark, tmp_path, declared(tmp_path, TOPICS.format(people='name = "string"', visits=""))
+        spark,
+        tmp_path,
+        declared(tmp_path, PEOPLE_AND_VISITS.format(people='name = "string"', visits="")),
     )
-    lake.put([message("people", 1, id=1, name="ada"), message("visits", 1, id=1, person=1)])
+    lake.put(
+        [json_message("people", 1, id=1, name="ada"), json_message("visits", 1, id=1, person=1)]
+    )
     lake.refine()
     return lake
 
 
 def edit(lake: SilverLake, people: str, visits: str = "") -> None:
-    lake.topics = declared(lake.settings.lake_dir, TOPICS.format(people=people, visits=visits))
+    lake.topics = declared(
+        lake.settings.lake_dir, PEOPLE_AND_VISITS.format(people=people, visits=visits)
+    )
 
 
 def test_a_field_that_is_added_anywhere_is_there_from_then_on(lake: SilverLake) -> None:
@@ -59,9 +41,9 @@ def test_a_field_that_is_added_anywhere_is_there_from_then_on(lake: SilverLake) 
     )
     lake.put(
         [
-            message("people", 2, id=2, name="bob", town="bath"),
-            message("visits", 2, id=2, person=2, minutes=5),
-            message("visits", 3, id=3, person=1),
+            json_message("people", 2, id=2, name="bob", town="bath"),
+            json_message("visits", 2, id=2, person=2, minutes=5),
+            json_message("visits", 3, id=3, person=1),
         ]
     )
     lake.refine()
@@ -94,7 +76,7 @@ def test_a_field_that_is_dropped_or_of_another_type_stops_with_a_clear_word(
     with pytest.raises(LakehouseError, match=r"'name' .* not declared any more.*required = false"):
         lake.refine()
     edit(lake, f"name = {OPTIONAL}\nfull_name = {OPTIONAL}")
-    lake.put([message("people", 2, id=2, full_name="bob")])
+    lake.put([json_message("people", 2, id=2, full_name="bob")])
     lake.refine()
     rows = {r["id"]: (r["name"], r["full_name"]) for r in lake.table("people_state").collect()}
     assert rows == {1: ("ada", None), 2: (None, "bob")}
@@ -103,7 +85,7 @@ def test_a_field_that_is_dropped_or_of_another_type_stops_with_a_clear_word(
 def test_what_older_rows_would_need_a_value_of_cannot_be_declared_later(lake: SilverLake) -> None:
     lake.topics = declared(
         lake.settings.lake_dir,
-        TOPICS.format(people='name = "string"', visits="").replace(
+        PEOPLE_AND_VISITS.format(people='name = "string"', visits="").replace(
             'key = ["id"]', 'key = ["id"]\nmerged_into = "id"', 1
         ),
     )
@@ -114,8 +96,8 @@ def test_what_older_rows_would_need_a_value_of_cannot_be_declared_later(lake: Si
 def test_a_producer_that_changes_a_field_first_fills_the_quarantine(lake: SilverLake) -> None:
     lake.put(
         [
-            message("people", 3, id=3, full_name="eve"),
-            message("people", 4, id="4", name="wide"),
+            json_message("people", 3, id=3, full_name="eve"),
+            json_message("people", 4, id="4", name="wide"),
         ]
     )
     lake.refine()
