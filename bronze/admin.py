@@ -178,10 +178,19 @@ class PulsarAdmin:
         return Entry(told("num-batch-message") or 1, *chunk, hidden, pending)
 
     def last_readable(self, partition: str) -> Position:
-        """Where an open transaction holds readers back; asked only where there is one."""
+        """Where an open transaction holds readers back; asked only where there seems to be one.
+
+        Until the broker has recovered the transactions of a topic that it has just loaded, all of
+        it seems to be held back.
+        """
         path = _path(partition).partition("/")[2]
         url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
-        return _position(self._ask("GET", url).json()["maxReadPosition"])
+
+        def is_recovering(response: httpx.Response) -> bool:
+            return response.json()["state"] in ("None", "Initializing")
+
+        stats = self._ask("GET", url, is_not_yet=is_recovering).json()
+        return _position(stats["maxReadPosition"])
 
     def compacted(self, partition: str) -> Position:
         """Up to where a topic partition is compacted."""
@@ -280,10 +289,15 @@ class PulsarAdmin:
         path: str,
         *,
         is_gone: Callable[[], bool] = lambda: False,
+        is_not_yet: Callable[[httpx.Response], bool] = lambda _: False,
         without_body: bool = False,
         **content: Any,
     ) -> httpx.Response:
-        """Ask until the broker answers; `is_gone` tells whether its 500 is no passing trouble."""
+        """Ask until the broker answers.
+
+        `is_gone` tells whether its 500 is no passing trouble, `is_not_yet` whether a good answer is
+        that it is not ready.
+        """
         with self._client.stream(method, path, **content) as response:
             if response.is_error or not without_body:  # a body may be megabytes
                 response.read()
@@ -300,6 +314,9 @@ class PulsarAdmin:
         if response.is_error:
             message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"
             raise BrokerError(message)
+        if is_not_yet(response):
+            message = f"{path} is not ready yet"
+            raise _NotYetError(message)
         return response
 
 

@@ -108,13 +108,23 @@ class Checkpoint:
         """By which a table knows the batches that were appended to it outside of Spark's sink."""
         return f"{self.id}.{table.full_name}"
 
-    def moved(self, batch: int) -> dict[str, Any]:
-        """The sources that a planned batch reads from, with the offsets it ends at."""
-        log = self._file.parent / "offsets"
-        ends = source_offsets(log / str(batch))
-        before = log / str(batch - 1)
+    def ends(self, batch: int) -> dict[str, Any]:
+        """The offsets that a planned batch ends at, by source."""
+        return source_offsets(self._file.parent / "offsets" / str(batch))
+
+    def moved(self, batch: int) -> list[str]:
+        """The sources that a planned batch reads from."""
+        before = self._file.parent / "offsets" / str(batch - 1)
         begins = source_offsets(before) if before.exists() else {}
-        return {name: end for name, end in ends.items() if begins.get(name) != end}
+        return [name for name, end in self.ends(batch).items() if begins.get(name) != end]
+
+    @property
+    def unfinished(self) -> int | None:
+        """The batch that was planned and not committed, if there is one."""
+        planned, done = (_newest(self._file.parent / log) for log in ("offsets", "commits"))
+        if planned is None or (done is not None and done.name == planned.name):
+            return None
+        return int(planned.name)
 
     def release(self) -> None:
         """Let another driver claim it."""

@@ -83,6 +83,42 @@ def _field_spec(value: Any) -> Any:
     return {"type": value} if isinstance(value, str) else value
 
 
+class View(Declaration):
+    """What a query in SQL makes of silver's tables, as `silver.<name>`.
+
+    sql: the query; it names silver's tables and views without `silver.`.
+    key: where given, the result is kept as a table that follows the changes of its sources, row by
+        row; NULL is a key as any other.
+    columns: those of that table, with their types in SQL.
+    sources: by name each table that the query reads, a changelog or `enriched_<events>`, with the
+        columns that make the key. A row of the result may depend only on rows with its key.
+    """
+
+    name: Name
+    description: Annotated[str, Field(min_length=1)]
+    sql: Annotated[str, Field(min_length=1)]
+    key: list[Name] = []
+    columns: dict[Name, Annotated[str, Field(pattern=r"^[a-z]+(\(\d+,\d+\))?$")]] = {}
+    sources: dict[Name, list[Name]] = {}
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "View":
+        given = [bool(self.key), bool(self.columns), bool(self.sources)]
+        if any(given) and not all(given):
+            self._refuse("needs 'key', 'columns' and 'sources' together, or none of them")
+        for name in self.key:
+            if name not in self.columns:
+                self._refuse(f"has the key '{name}', which is not among its columns")
+        for name, columns in self.sources.items():
+            if len(columns) != len(self.key):
+                self._refuse(f"needs, of '{name}', as many columns as its key has")
+        return self
+
+    def _refuse(self, what: str) -> None:
+        message = f"view '{self.name}' {what}"
+        raise ValueError(message)
+
+
 class Topic(Declaration):
     """One topic: `events` are facts, a `changelog` holds the state of its keys.
 

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from bronze.declarations import Declaration, Name, Topic
+from bronze.declarations import Declaration, Name, Topic, View
 from bronze.errors import SettingsError
 
 if sys.version_info >= (3, 11):
@@ -20,19 +20,27 @@ else:
     import tomli as tomllib
 
 
+OWN_TABLES = ("quarantine", "reconciliation", "cuts", "schemas")
+SUFFIXES = ("_state", "_history")  # of the tables of a changelog
+
+
 class TopicFile(Declaration):
-    """All topics of a lake, by name."""
+    """All topics of a lake, and the views of what is made of them, by name."""
 
     topics: dict[Name, Topic]
+    views: dict[Name, View] = Field(default={})
 
     @model_validator(mode="before")
     @classmethod
-    def _name_topics(cls, data: Any) -> Any:
-        topics = data.get("topics") if isinstance(data, dict) else None
-        if not isinstance(topics, dict):
+    def _name_declarations(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
             return data
-        named = {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in topics.items()}
-        return {**data, "topics": named}
+        named = {
+            kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
+            for kind in ("topics", "views")
+            if isinstance(found := data.get(kind), dict)
+        }
+        return {**data, **named}
 
     @model_validator(mode="after")
     def _lookups_exist(self) -> "TopicFile":
@@ -60,6 +68,40 @@ class TopicFile(Declaration):
                     raise ValueError(message)
                 seen[name] = topic.name
         return self
+
+    @model_validator(mode="after")
+    def _views_fit(self) -> "TopicFile":
+        sources = {topic.name: topic for topic in self.changelogs()}
+        sources |= {f"enriched_{topic.name}": topic for topic in self.events()}
+        taken = {
+            *OWN_TABLES,
+            *sources,
+            *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
+            *(f"missing_{name}" for topic in self.events() for name in topic.lookups),
+        }
+        for view in self.views.values():
+            if view.name in taken:
+                message = f"view '{view.name}' has the name of a table of silver; rename it"
+                raise ValueError(message)
+            for name in view.sources:
+                topic = sources.get(name)
+                if topic is None:
+                    message = (
+                        f"view '{view.name}' has the source '{name}', which is not among "
+                        f"{', '.join(sources)}"
+                    )
+                    raise ValueError(message)
+                if topic.merged_into and "resolved_id" in view.sql:
+                    message = (
+                        f"view '{view.name}' has a key and reads resolved_id of '{name}', which "
+                        "changes without a message of its row; drop 'key', or resolved_id"
+                    )
+                    raise ValueError(message)
+        return self
+
+    def kept_views(self) -> list[View]:
+        """The views with a key, which are kept as tables."""
+        return [view for view in self.views.values() if view.key]
 
     def changelogs(self) -> list[Topic]:
         """The topics that hold state, in the order of the file."""

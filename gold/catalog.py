@@ -6,7 +6,8 @@ from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
-from silver.tables import create_views, silver_tables
+from silver.tables import silver_tables
+from silver.views import create_views
 
 LAYERS = ("bronze", "silver", "gold")
 

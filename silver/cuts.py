@@ -1,7 +1,9 @@
 """Cuts: which versions of all tables belong together, one after each batch of silver."""
 
 import datetime as dt
+import json
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bronze.settings import LakeSettings
@@ -13,21 +15,56 @@ from silver.tables import CUTS, silver_tables
 WHOLE_VERSION = -1  # the index of a Delta offset that stands before the version it names
 
 
-def cut(
-    settings: LakeSettings, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The row of `silver.cuts` for a batch that is about to end.
+@dataclass(frozen=True)
+class Cut:
+    """A row of `silver.cuts`.
 
-    Of silver the versions now, as nobody else writes them; of a bronze table the last version that
-    was read in whole, from the offsets (`sources`) at which the batch ends.
+    positions: by topic, the offset in the bronze table up to which silver has read, as Spark
+        writes it.
     """
-    versions = {
-        table.full_name: DirectTable(table, settings).version
-        for table in silver_tables(topics)
-        if table != CUTS
-    }
-    for name, offset in sources.items():
-        if offset["index"] == WHOLE_VERSION:
-            versions[bronze_table(name).full_name] = offset["reservoirVersion"] - 1
-    now = dt.datetime.now(dt.timezone.utc)
-    return {"silver_batch": batch_id, "committed_at": now, "versions": versions}
+
+    silver_batch: int
+    committed_at: dt.datetime
+    versions: dict[str, int]
+    positions: dict[str, str]
+
+    @classmethod
+    def now(
+        cls, settings: LakeSettings, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
+    ) -> "Cut":
+        """The cut of a batch that is about to end.
+
+        Of silver the versions now, as nobody else writes them; of a bronze table the last version
+        that was read in whole, from the offsets (`sources`) at which the batch ends.
+        """
+        versions = {
+            table.full_name: DirectTable(table, settings).version
+            for table in silver_tables(topics)
+            if table != CUTS
+        }
+        for name, offset in sources.items():
+            if offset["index"] == WHOLE_VERSION:
+                versions[bronze_table(name).full_name] = offset["reservoirVersion"] - 1
+        positions = {name: json.dumps(offset) for name, offset in sources.items()}
+        return cls(batch_id, dt.datetime.now(dt.timezone.utc), versions, positions)
+
+    def row(self) -> dict[str, Any]:
+        """As `silver.cuts` has it."""
+        return asdict(self)
+
+
+def latest_cut(settings: LakeSettings, *, without: int | None = None) -> Cut | None:
+    """The last cut that was made, or the last that is not of some batch; None if there is none."""
+    made = DirectTable(CUTS, settings).rows(["silver_batch", "committed_at"])
+    made = [row for row in made if row["silver_batch"] != without]
+    if not made:
+        return None
+    last = max(made, key=lambda row: row["committed_at"])["silver_batch"]
+    return find_cut(settings, last)
+
+
+def find_cut(settings: LakeSettings, batch_id: int) -> Cut:
+    """The cut of a batch that has one."""
+    columns = [column.name for column in CUTS.columns]
+    [row] = DirectTable(CUTS, settings).rows(columns, f"silver_batch = {batch_id}")
+    return Cut(**{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])})

@@ -16,15 +16,21 @@ FEW_FILES = 32
 
 
 class DirectTable:
-    """One of our tables, opened at its version of this moment."""
+    """One of our tables, opened at its version of this moment, or at another."""
 
-    def __init__(self, table: TableSpec, settings: LakeSettings) -> None:
-        self._delta = DeltaTable(table.path(settings))
+    def __init__(
+        self, table: TableSpec, settings: LakeSettings, version: int | None = None
+    ) -> None:
+        self._delta = DeltaTable(table.path(settings), version=version)
 
     @property
     def version(self) -> int:
         """The version of the table."""
         return self._delta.version()
+
+    def property(self, name: str) -> str | None:
+        """A property of the table."""
+        return self._delta.metadata().configuration.get(name)
 
     def rows(self, columns: Sequence[str], condition: str | None = None) -> list[dict[str, Any]]:
         """Columns of the rows that meet a condition (SQL of DataFusion)."""
@@ -63,11 +69,13 @@ class DirectTable:
         return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
     def find(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """Columns of the rows with one of the values in a column."""
+        """Columns of the rows with one of the values in a column; NULL equals NULL."""
         schema = pa.schema(self._delta.schema().to_arrow())
         names = list(dict.fromkeys([column, *columns]))
         listed = ",".join(_literal(value) for value in values.to_pylist() if value is not None)
         condition = f'"{column}" IN ({listed})' if listed else "false"
+        if values.null_count:
+            condition += f' OR "{column}" IS NULL'
         found = pa.table(self._delta.scan(names, predicate=condition))
         return found.select(names).cast(pa.schema([schema.field(name) for name in names]))
 

@@ -6,6 +6,7 @@ one that was interrupted is finished, and booked right, by running it again.
 """
 
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,15 +15,17 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import Checkpoint, claim_tables
-from bronze.errors import LakehouseError, SettingsError
+from bronze.checkpoint import claim_tables
+from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
+from silver.cuts import Cut, latest_cut
 from silver.direct import DirectTable
 from silver.merging import match
 from silver.reconcile import rows_of_batch
 from silver.refine import QUERY, Refinery
 from silver.tables import (
+    CUTS,
     POSITION_FIELDS,
     QUARANTINE,
     RECONCILIATION,
@@ -106,10 +109,10 @@ def replay(
         What was booked: applied, superseded, quarantined (below 0: so many fewer are open).
 
     Raises:
-        CheckpointError: the silver query runs; stop it first.
+        CheckpointError: the silver query runs; stop it first. Or it was stopped within a batch.
         SettingsError: there is no such topic.
     """
-    with _decision(spark, settings, topics, selection) as (checkpoint, number):
+    with _decision(spark, settings, topics, selection) as (refinery, number):
         chosen = QUARANTINE.read(spark, settings).where(selection.column())
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
@@ -117,7 +120,6 @@ def replay(
         place = [F.col(f"position.{name}").alias(name) for name in POSITION_FIELDS]
         rest = ("key", "payload", "event_time", "publish_time", "schema_version")
         messages = chosen.select(F.col("topic").alias("source"), *place, *rest)
-        refinery = Refinery(settings, topics, checkpoint)
         with refinery.apply_again(messages, names, number) as verdicts:
             (
                 QUARANTINE.open(spark, settings)
@@ -143,12 +145,19 @@ def discard(
 @contextlib.contextmanager
 def _decision(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
-) -> Iterator[tuple[Checkpoint, int]]:
+) -> Iterator[tuple[Refinery, int]]:
     """Hold silver's checkpoint for a decision; with the batch id by which it is booked."""
     selection.check(topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
     try:
-        yield checkpoint, _finish_last(settings, topics)
+        if topics.kept_views() and checkpoint.unfinished is not None:
+            message = (
+                f"Silver was stopped within batch {checkpoint.unfinished}, and views with a key "
+                "follow batch after batch. Run `lakehouse silver --available-now` first."
+            )
+            raise CheckpointError(message)
+        refinery = Refinery(settings, topics, checkpoint)
+        yield refinery, _finish_last(spark, settings, topics, refinery)
     finally:
         checkpoint.release()
 
@@ -163,9 +172,12 @@ def _table(settings: LakeSettings) -> DirectTable:
     return DirectTable(QUARANTINE, settings)
 
 
-def _finish_last(settings: LakeSettings, topics: TopicFile) -> int:
+def _finish_last(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, refinery: Refinery
+) -> int:
     """Book what an interrupted decision did; returns the batch id of the next one, below 0."""
     last = _last_number(settings)
+    refinery.keep_views(spark, last - 1)
     _book(settings, topics, last - 1)
     return _last_number(settings) - 1
 
@@ -202,4 +214,7 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         rows.append({"silver_batch": number, "topic": topic, **zeros, **change})
     if rows:
         DirectTable(RECONCILIATION, settings).append(rows)
+        before = latest_cut(settings)
+        ends = {n: json.loads(p) for n, p in before.positions.items()} if before else {}
+        DirectTable(CUTS, settings).append([Cut.now(settings, topics, number, ends).row()])
     return total

@@ -7,9 +7,8 @@ Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables
 """
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import partial, reduce
-from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +21,7 @@ from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
 from silver.changelog import apply_changes
-from silver.cuts import cut
+from silver.cuts import Cut, latest_cut
 from silver.decode import AS_IT_CAME, Decoder
 from silver.direct import DirectTable
 from silver.enrich import Enriched, LookupState, apply_events
@@ -41,6 +40,7 @@ from silver.tables import (
     silver_tables,
     state_table,
 )
+from silver.views import KeptView
 
 QUERY = "silver"
 SOURCES_BY_NAME = {
@@ -114,6 +114,8 @@ class Refinery:
         self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
         self._watermarks: Watermarks | None = None
         self._partitions: str | None = None
+        self._views = [KeptView(settings, topics, view) for view in topics.kept_views()]
+        self._cut: Cut | None = None
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
@@ -127,7 +129,7 @@ class Refinery:
                 self._fit_to_size(batch.sparkSession, books)
                 self._apply(batch.sparkSession, decoded, books)
                 self._quarantine(decoded, books)
-                self._book(books, sources)
+                self._book(books)
                 self._maintenance.run(batch.sparkSession, batch_id)
         log.info("batch refined", batch=batch_id, **books.totals())
 
@@ -206,6 +208,14 @@ class Refinery:
             mine = rows.get(topic.name)
             apply_events(enriched, mine, lookups, books.batch_id, small=books.is_small)
         books.count_applied(self._settings, self._topics)
+        self.keep_views(spark, books.batch_id)
+
+    def keep_views(self, spark: SparkSession, batch_id: int) -> None:
+        """Bring the views with a key up to date with what a batch wrote; replay-safe."""
+        if self._views:
+            before = self._cut or latest_cut(self._settings, without=batch_id)
+            for view in self._views:
+                view.refresh(spark, batch_id, before)
 
     def _apply_changes(
         self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books
@@ -266,15 +276,15 @@ class Refinery:
                 .save(QUARANTINE.path(self._settings))
             )
 
-    def _book(self, books: Books, sources: Mapping[str, Any]) -> None:
+    def _book(self, books: Books) -> None:
         """Write the books, and last the cut, which says that the batch is whole."""
-        for table, rows in (
-            (RECONCILIATION, books.rows()),
-            (CUTS, [cut(self._settings, self._topics, books.batch_id, sources)]),
-        ):
+        ends = self._checkpoint.ends(books.batch_id)
+        cut = Cut.now(self._settings, self._topics, books.batch_id, ends)
+        for table, rows in ((RECONCILIATION, books.rows()), (CUTS, [cut.row()])):
             app_id = self._checkpoint.app_id(table)
             DirectTable(table, self._settings).append_once(rows, app_id, books.batch_id)
         books.advance()
+        self._cut = cut
 
 
 def _kind(topic: Topic, field: str) -> str | None:

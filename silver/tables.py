@@ -5,9 +5,7 @@ field by field. Ledger ids grow over the whole cluster, so the order also holds 
 and after partitions were added.
 """
 
-from pyspark.sql import SparkSession
-
-from bronze.declarations import FieldSpec, Topic, snake_case
+from bronze.declarations import FieldSpec, Topic, View, snake_case
 from bronze.envelope import Column
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
@@ -60,11 +58,13 @@ RECONCILIATION = TableSpec(
 CUTS = TableSpec(
     "silver",
     "cuts",
-    "Versions of all tables that belong together. Grain: one batch of the silver query",
+    "Versions of all tables that belong together. Grain: one batch of the silver query, or, below "
+    "0, one decision about the quarantine",
     (
         Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
         Column("committed_at", "timestamp", "When it was finished", nullable=False),
         Column("versions", "map<string,bigint>", "Delta version by table name", nullable=False),
+        Column("positions", "map<string,string>", "By topic: read up to here", nullable=False),
     ),
     {"delta.appendOnly": "true"},
 )
@@ -201,6 +201,21 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
     )
 
 
+def view_table(view: View) -> TableSpec:
+    """What a view with a key computes. Grain: its key."""
+    return TableSpec(
+        "silver",
+        view.name,
+        view.description,
+        (
+            *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
+            Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+        ),
+        # Whoever takes part of the table away must see the changes: `lakehouse publish-table`.
+        {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"},
+    )
+
+
 def _names(*topics: Topic) -> frozenset[str]:
     return frozenset(column.name for topic in topics for column in field_columns(topic))
 
@@ -219,25 +234,9 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),
         *(enriched_table(topic, topics) for topic in topics.events()),
+        *(view_table(view) for view in topics.kept_views()),
         QUARANTINE,
         RECONCILIATION,
         CUTS,
         *([SCHEMAS] if any(t.format == "registry" for t in topics.topics.values()) else []),
     ]
-
-
-def create_views(spark: SparkSession, topics: TopicFile) -> None:
-    """Create the views of silver; its tables must be registered in the catalog."""
-    for topic in topics.changelogs():
-        own = [c for c in lookup_columns(topic, "latest") if c.name != "is_deleted"]
-        columns = ", ".join(f"`{c.name}`" for c in own)
-        spark.sql(
-            f"CREATE OR REPLACE VIEW silver.`{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topics.py checks names
-            f"FROM silver.`{topic.name}_state` WHERE NOT is_deleted"
-        )
-    for topic in topics.events():
-        for name in topic.lookups:
-            spark.sql(
-                f"CREATE OR REPLACE VIEW silver.`missing_{name}` AS SELECT * "  # noqa: S608 - topics.py checks names
-                f"FROM silver.`enriched_{topic.name}` WHERE `{name}` IS NULL"
-            )
