@@ -27,6 +27,7 @@ from bronze.tables import TableSpec
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
+UNFINISHED = "lakehouse.unfinished"
 
 log = structlog.get_logger()
 
@@ -46,6 +47,7 @@ class Checkpoint:
         self._lock = lock
         stored = json.loads(self._file.read_text()) if self._file.exists() else {}
         self.id: str = stored.get("checkpoint", uuid.uuid4().hex)
+        self._generation: str = stored.get("generation", self.id)
         self._tables: dict[str, str] = stored.get("tables", {})
         self._save()
 
@@ -106,16 +108,28 @@ class Checkpoint:
 
     def app_id(self, table: TableSpec) -> str:
         """By which a table knows the batches that were appended to it outside of Spark's sink."""
-        return f"{self.id}.{table.full_name}"
+        return f"{self._generation}.{table.full_name}"
+
+    def begin_generation(self) -> None:
+        """Begin anew with the numbers of batches: tables shall not know those that come."""
+        self._generation = uuid.uuid4().hex
+        self._save()
+
+    def expect(self, command: str | None) -> None:
+        """From now on, refuse to be claimed but by a command that must go on; None: by all."""
+        if command is None:
+            (self._file.parent / UNFINISHED).unlink(missing_ok=True)
+        else:
+            (self._file.parent / UNFINISHED).write_text(command)
 
     def ends(self, batch: int) -> dict[str, Any]:
         """The offsets that a planned batch ends at, by source."""
-        return source_offsets(self._file.parent / "offsets" / str(batch))
+        return source_offsets((self._file.parent / "offsets" / str(batch)).read_text())
 
     def moved(self, batch: int) -> list[str]:
         """The sources that a planned batch reads from."""
         before = self._file.parent / "offsets" / str(batch - 1)
-        begins = source_offsets(before) if before.exists() else {}
+        begins = source_offsets(before.read_text()) if before.exists() else {}
         return [name for name, end in self.ends(batch).items() if begins.get(name) != end]
 
     @property
@@ -131,7 +145,8 @@ class Checkpoint:
         self._lock.close()
 
     def _save(self) -> None:
-        content = json.dumps({"checkpoint": self.id, "tables": self._tables}, indent=1)
+        stored = {"checkpoint": self.id, "generation": self._generation, "tables": self._tables}
+        content = json.dumps(stored, indent=1)
         draft = self._file.with_suffix(".tmp")
         draft.write_text(content)
         os.replace(draft, self._file)
@@ -148,11 +163,16 @@ class Checkpoint:
         raise CheckpointError(message)
 
 
-def claim(settings: LakeSettings, query: str) -> Checkpoint:
+def claim(settings: LakeSettings, query: str, command: str | None = None) -> Checkpoint:
     """Claim the checkpoint of a query for this process; the lock ends with the process.
 
+    Args:
+        settings: where the lake is.
+        query: name of the query.
+        command: what is being run, if it may have been interrupted before.
+
     Raises:
-        CheckpointError: another process runs the query.
+        CheckpointError: another process runs the query, or another command was interrupted.
     """
     path = Path(settings.checkpoint_path(query))
     path.mkdir(parents=True, exist_ok=True)
@@ -166,6 +186,14 @@ def claim(settings: LakeSettings, query: str) -> Checkpoint:
             "would corrupt it. Stop the other one first (`lakehouse status` shows what runs)."
         )
         raise CheckpointError(message) from error
+    expected = path / UNFINISHED
+    if expected.exists() and expected.read_text() != command:
+        lock.close()
+        message = (
+            f"`{expected.read_text()}` was interrupted, and the tables of query {query} are not "
+            "whole. Run it again: it goes on."
+        )
+        raise CheckpointError(message)
     return Checkpoint(path, lock)
 
 
@@ -188,7 +216,7 @@ def claim_tables(
     return checkpoint
 
 
-def source_offsets(file: Path) -> dict[str, Any]:
+def source_offsets(text: str) -> dict[str, Any]:
     """The offsets of the sources in a file of Spark's offset log, by name, or number from 0.
 
     Each is JSON on a line of its own; behind the source's name and a colon where sources have one.
@@ -197,10 +225,10 @@ def source_offsets(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: the file is torn.
     """
-    _, metadata, *lines = file.read_text().splitlines()
+    _, metadata, *lines = text.splitlines()
     json.loads(metadata)
     if not lines:
-        raise ValueError(file)
+        raise ValueError(text)
     found = {}
     for number, line in enumerate(lines):
         name, offset = line[: line.find("{")], line[max(line.find("{"), 0) :]
@@ -214,6 +242,12 @@ def _newest(folder: Path) -> Path | None:
     return max(batches, key=lambda file: int(file.name), default=None)
 
 
+def newest_batch(settings: LakeSettings, query: str) -> int | None:
+    """The last batch that a query has planned, None if there is none."""
+    planned = _newest(Path(settings.checkpoint_path(query)) / "offsets")
+    return None if planned is None else int(planned.name)
+
+
 def last_commit(settings: LakeSettings, query: str) -> Path | None:
     """The offsets of the last finished batch of a query, None if there is none."""
     checkpoint = Path(settings.checkpoint_path(query))
@@ -224,7 +258,7 @@ def last_commit(settings: LakeSettings, query: str) -> Path | None:
 def _is_whole(file: Path) -> bool:
     try:
         if file.parent.name == "offsets":
-            source_offsets(file)
+            source_offsets(file.read_text())
         else:
             json.loads(file.read_text().splitlines()[1])
     except (ValueError, IndexError):

@@ -30,7 +30,7 @@ class Lag:
 def committed_offset(settings: LakeSettings, topic: str) -> Offset:
     """The offset of the last finished batch of a topic's query; empty if there is none."""
     file = last_commit(settings, f"bronze.{topic}")
-    return from_json(source_offsets(file)["0"]) if file else {}
+    return from_json(source_offsets(file.read_text())["0"]) if file else {}
 
 
 def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:

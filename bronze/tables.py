@@ -136,6 +136,13 @@ class TableSpec:
             field_json["metadata"] = {"comment": column.comment}
         return json.dumps(schema)
 
+    def set_property(
+        self, spark: SparkSession, settings: LakeSettings, name: str, value: str
+    ) -> None:
+        """Set a property of the existing table."""
+        path = self.path(settings).replace("`", "``")
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
+
     def read(self, spark: SparkSession, settings: LakeSettings) -> DataFrame:
         """The rows of the existing table."""
         return spark.read.format("delta").load(self.path(settings))

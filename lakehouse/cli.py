@@ -30,10 +30,12 @@ from lakehouse.query import query
 from lakehouse.reset import reset as reset_lake
 from lakehouse.reset import what_goes
 from lakehouse.run import require_broker, spark_session
+from lakehouse.savepoint import commands as savepoint_commands
 from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import sql_endpoint
 from lakehouse.up import up as run_up
+from silver.rebuild import cut_at, rebuild
 from silver.refine import refine, require_bronze
 
 app = typer.Typer(
@@ -46,6 +48,7 @@ app = typer.Typer(
 
 
 app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
+app.add_typer(savepoint_commands, name="savepoint", no_args_is_help=True)
 
 
 @app.callback()
@@ -182,24 +185,46 @@ def publish_changes(
 
 @app.command()
 def replay(
-    table: Annotated[str, typer.Option(help="Bronze table that lost rows: bronze.<topic>.")],
-    begin: Annotated[str, typer.Option("--from", help="Instant: ISO 8601 with a time zone.")],
+    table: Annotated[str, typer.Option(help="bronze.<topic>, or silver.")],
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", help="Instant (ISO 8601 with a time zone), or batch of silver."),
+    ] = None,
     end: Annotated[str | None, typer.Option("--to", help="Instant; default: all landed.")] = None,
 ) -> None:
-    """Bring messages that the broker still has back into a bronze table that has lost them.
+    """Bring back what a bronze table has lost, or make silver anew from bronze.
 
-    Each once: what the table has stays as it is. Stop the stream of the topic first.
+    Bronze: messages published since --from that the broker still has are brought back, each once:
+    what the table has stays as it is. Silver: all its tables are made beside the old ones, by the
+    topic file of today, from the beginning or from where silver was at --from; then each is
+    replaced in one commit. Stop the stream that writes the table first.
     """
+    if table == "silver":
+        _replay_silver(begin, end)
+        return
     layer, _, name = table.partition(".")
     if layer != "bronze" or name not in lake.topics.topics:
         known = ", ".join(f"bronze.{name}" for name in lake.topics.topics)
-        message = f"'{table}' cannot be replayed; the tables that can are {known}."
+        message = f"'{table}' cannot be replayed; the tables that can are {known}, and silver."
+        raise SettingsError(message)
+    if begin is None:
+        message = f"Name with --from since when messages of {table} are to be brought back."
         raise SettingsError(message)
     since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-replay") as spark:
         count = replay_topic(spark, lake.settings, lake.topics.topics[name], since, before)
     out.print(f"{count} messages were missing in {table}, and are there now.")
+
+
+def _replay_silver(begin: str | None, end: str | None) -> None:
+    if end is not None:
+        message = "Silver is replayed up to what bronze has; drop --to."
+        raise SettingsError(message)
+    cut = cut_at(lake.settings, begin) if begin else None
+    with spark_session(lake.settings, "lakehouse-replay") as spark:
+        rebuild(spark, lake.settings, lake.topics, cut)
+    out.print("Silver is made anew. What follows it by its batches, such as gold, sees all rows.")
 
 
 @app.command()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from deltalake import DeltaTable
+
 from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
@@ -34,14 +36,14 @@ class Cut:
     ) -> "Cut":
         """The cut of a batch that is about to end.
 
-        Of silver the versions now, as nobody else writes them; of a bronze table the last version
-        that was read in whole, from the offsets (`sources`) at which the batch ends.
+        Of silver the versions now, as nobody else writes them, and of the cuts the one that this
+        makes; of a bronze table the last version that was read in whole, from the offsets
+        (`sources`) at which the batch ends.
         """
         versions = {
-            table.full_name: DirectTable(table, settings).version
-            for table in silver_tables(topics)
-            if table != CUTS
+            table.full_name: DirectTable(table, settings).version for table in silver_tables(topics)
         }
+        versions[CUTS.full_name] += 1
         for name, offset in sources.items():
             if offset["index"] == WHOLE_VERSION:
                 versions[bronze_table(name).full_name] = offset["reservoirVersion"] - 1
@@ -61,6 +63,24 @@ def latest_cut(settings: LakeSettings, *, without: int | None = None) -> Cut | N
         return None
     last = max(made, key=lambda row: row["committed_at"])["silver_batch"]
     return find_cut(settings, last)
+
+
+def last_batch(settings: LakeSettings) -> int:
+    """The last batch of the silver query that has a cut, -1 if none has."""
+    made = DirectTable(CUTS, settings).column("silver_batch").to_pylist()
+    return int(max(made, default=-1))
+
+
+def offset_of_delta(table: DeltaTable, version: int, *, snapshot: bool = False) -> str:
+    """A position of Spark's stream over a Delta table: before a version, or a version's rows."""
+    offset = {
+        "sourceVersion": 1,
+        "reservoirId": str(table.metadata().id),
+        "reservoirVersion": version,
+        "index": WHOLE_VERSION,
+        "isStartingVersion": snapshot,
+    }
+    return json.dumps(offset)
 
 
 def find_cut(settings: LakeSettings, batch_id: int) -> Cut:

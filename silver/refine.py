@@ -9,6 +9,7 @@ Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables
 import contextlib
 from collections.abc import Collection, Iterator
 from functools import partial, reduce
+from typing import Any
 
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
 from bronze.declarations import Topic, snake_case
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
-from bronze.tables import bronze_table
+from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
 from silver.changelog import apply_changes
 from silver.cuts import Cut, latest_cut
@@ -278,13 +279,16 @@ class Refinery:
 
     def _book(self, books: Books) -> None:
         """Write the books, and last the cut, which says that the batch is whole."""
+        self._append_once(RECONCILIATION, books.rows(), books.batch_id)
         ends = self._checkpoint.ends(books.batch_id)
         cut = Cut.now(self._settings, self._topics, books.batch_id, ends)
-        for table, rows in ((RECONCILIATION, books.rows()), (CUTS, [cut.row()])):
-            app_id = self._checkpoint.app_id(table)
-            DirectTable(table, self._settings).append_once(rows, app_id, books.batch_id)
+        self._append_once(CUTS, [cut.row()], books.batch_id)
         books.advance()
         self._cut = cut
+
+    def _append_once(self, table: TableSpec, rows: list[dict[str, Any]], batch_id: int) -> None:
+        app_id = self._checkpoint.app_id(table)
+        DirectTable(table, self._settings).append_once(rows, app_id, batch_id)
 
 
 def _kind(topic: Topic, field: str) -> str | None:

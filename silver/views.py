@@ -106,7 +106,7 @@ class KeptView:
         try:
             if self._must_begin_anew(batch_id, before):
                 self._make_anew(spark, batch_id)
-                self._note_definition(spark)
+                self._table.set_property(spark, self._settings, DEFINITION, self._definition)
             elif before is not None and self._has_moved(before):
                 keys = self._changed_keys(batch_id, before)
                 if len(keys) > SMALL_BATCH:
@@ -248,12 +248,6 @@ class KeptView:
     def _twice(self, row: Mapping[str, Any]) -> SettingsError:
         key = ", ".join(f"{name} = {row[name]}" for name in self._view.key)
         return _refusal(self._view, f"gives a key more than once: {key}.")
-
-    def _note_definition(self, spark: SparkSession) -> None:
-        path = self._table.path(self._settings).replace("`", "``")
-        spark.sql(
-            f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{DEFINITION}' = '{self._definition}')"
-        )
 
 
 def _source(topics: TopicFile, name: str) -> _Source:

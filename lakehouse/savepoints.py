@@ -1,0 +1,294 @@
+"""`lakehouse savepoint`: names for moments of the lake, to which all of it can go back.
+
+A savepoint is the latest cut of silver, with the versions of all tables and the places of all
+streams that belong to it: bronze as far as silver has read it, gold as it was built by then. On
+the broker a subscription of its own keeps what comes behind it. So a restore brings the tables
+back, and the streams then read again what they had read since.
+"""
+
+import contextlib
+import datetime as dt
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
+from delta.tables import DeltaTable
+from pydantic import BaseModel
+from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from bronze.admin import PulsarAdmin, TopicNotFoundError
+from bronze.checkpoint import Checkpoint, checkpoint_id, claim
+from bronze.errors import LakehouseError, SettingsError
+from bronze.ingest import subscription
+from bronze.offsets import START, Offset, Position, from_json
+from bronze.rewind import Place, move
+from bronze.settings import LakeSettings
+from bronze.tables import bronze_table
+from bronze.topics import TopicFile
+from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
+from silver.refine import QUERY, require_bronze
+from silver.tables import CUTS, silver_tables
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+SETTLE_SECONDS = 60
+
+
+class _NotSettledError(LakehouseError):
+    """Silver is within a batch, whose outcome some table has and the cut has not."""
+
+
+class Savepoint(BaseModel):
+    """What a savepoint knows.
+
+    versions: Delta version by table name. places: by query, None where nothing was read yet.
+    """
+
+    name: str
+    created_at: dt.datetime
+    silver_batch: int
+    versions: dict[str, int]
+    places: dict[str, Place | None]
+
+    def bronze_offset(self, topic: str) -> Offset:
+        """Where bronze stood in a topic."""
+        place = self.places[f"bronze.{topic}"]
+        return from_json(place.ends["0"]) if place else {}
+
+    def positions(
+        self, settings: LakeSettings, topics: TopicFile, admin: PulsarAdmin
+    ) -> Iterator[tuple[str, str, Position]]:
+        """Topic, partition and position of all that the broker has of the topics."""
+        for topic in topics.topics:
+            offset = self.bronze_offset(topic)
+            for partition in admin.partitions(settings.full_topic(topic)):
+                yield topic, partition, offset.get(partition, START)
+
+
+def savepoints(settings: LakeSettings) -> list[Savepoint]:
+    """All savepoints, the oldest first."""
+    files = _folder(settings).glob("*.json")
+    found = [Savepoint.model_validate_json(file.read_text()) for file in files]
+    return sorted(found, key=lambda each: each.created_at)
+
+
+def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
+    """Name the latest consistent moment of the lake; streams may run.
+
+    Raises:
+        SettingsError: the name is taken, or is none.
+        LakehouseError: silver has finished no batch yet, or stands within one.
+    """
+    if NAME.fullmatch(name) is None:
+        message = f"'{name}' is no name for a savepoint; use letters, digits, '-' and '_'."
+        raise SettingsError(message)
+    if _file(settings, name).exists():
+        message = f"There is a savepoint '{name}' already; drop it first, or name another."
+        raise SettingsError(message)
+    require_bronze(settings, topics)
+    gold = {f"gold.{path.name}": path for path in _gold(settings)}
+    versions = {table: deltalake.DeltaTable(path).version() for table, path in gold.items()}
+    seen = max((_silver_batch(path) for path in gold.values()), default=-1)
+    cut = _settled_cut(settings, topics, seen)
+    places: dict[str, Place | None] = {QUERY: _silver_place(settings, cut)}
+    for topic in topics.topics:
+        table = bronze_table(topic)
+        version = cut.versions[table.full_name]
+        places[table.full_name] = Place.of_table(settings, table, version)
+    savepoint = Savepoint(
+        name=name,
+        created_at=dt.datetime.now(dt.timezone.utc),
+        silver_batch=cut.silver_batch,
+        versions={**cut.versions, **versions},
+        places=places,
+    )
+    with PulsarAdmin(settings.connection) as admin:
+        for topic, partition, position in savepoint.positions(settings, topics, admin):
+            pin = _pin(settings, topic, name)
+            _subscribe(admin, partition, pin, position)
+            if (kept := admin.subscription(partition, pin)) is None or kept > position:
+                message = (
+                    f"{partition}: the broker has dropped messages behind {position}, which silver "
+                    "has not read yet, so nothing could go back to there. Let silver catch up."
+                )
+                raise LakehouseError(message)
+    file = _file(settings, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".tmp")
+    draft.write_text(savepoint.model_dump_json(indent=1))
+    draft.replace(file)
+    return savepoint
+
+
+def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
+    """Forget a savepoint, and let the broker drop what was kept for it.
+
+    Raises:
+        SettingsError: there is none of this name.
+    """
+    savepoint = _find(settings, name)
+    with PulsarAdmin(settings.connection) as admin:
+        for topic, partition, _ in savepoint.positions(settings, topics, admin):
+            with contextlib.suppress(TopicNotFoundError):
+                admin.delete_subscription(partition, _pin(settings, topic, name))
+    _file(settings, name).unlink()
+
+
+def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name: str) -> None:
+    """Bring tables and streams back to a savepoint; no stream may run. Goes on if interrupted.
+
+    Raises:
+        SettingsError: there is no such savepoint, or topics were added since.
+        CheckpointError: a stream runs.
+        LakehouseError: what a table was like then is no longer kept.
+    """
+    savepoint = _find(settings, name)
+    owned = [*(bronze_table(topic) for topic in topics.topics), *silver_tables(topics)]
+    for table in owned:
+        if table.full_name not in savepoint.versions and table.exists(settings):
+            message = (
+                f"The table {table.full_name} was made after the savepoint '{name}'. Run with the "
+                "topic file of then."
+            )
+            raise SettingsError(message)
+    paths = {
+        table: Path(settings.table_path(*table.split("."))) for table in sorted(savepoint.versions)
+    }
+    with _all_claimed(settings, topics, f"lakehouse savepoint restore {name}") as checkpoints:
+        for full_name, path in paths.items():
+            _see_it_is_kept(path, savepoint.versions[full_name], full_name)
+        for checkpoint in checkpoints.values():
+            checkpoint.expect(f"lakehouse savepoint restore {name}")
+        for full_name, path in paths.items():
+            delta = DeltaTable.forPath(spark, str(path))
+            delta.restoreToVersion(savepoint.versions[full_name])
+        for path in _gold(settings):
+            if f"gold.{path.name}" not in paths:
+                shutil.rmtree(path)
+        _move_streams(settings, topics, savepoint, checkpoints)
+        for checkpoint in checkpoints.values():
+            checkpoint.expect(None)
+
+
+def _move_streams(
+    settings: LakeSettings,
+    topics: TopicFile,
+    savepoint: Savepoint,
+    checkpoints: dict[str, Checkpoint],
+) -> None:
+    with PulsarAdmin(settings.connection) as admin:
+        for topic, partition, position in savepoint.positions(settings, topics, admin):
+            own = subscription(checkpoints[f"bronze.{topic}"].id)
+            _subscribe(admin, partition, own, position)
+    ends = {}
+    for topic in topics.topics:
+        table = bronze_table(topic)
+        move(checkpoints[table.full_name], savepoint.places[table.full_name])
+        # Silver goes on behind the restore: before it in the log are rows that are no more.
+        delta = deltalake.DeltaTable(table.path(settings))
+        ends[topic] = offset_of_delta(delta, delta.version() + 1)
+    place = savepoint.places[QUERY]
+    if place is not None:
+        move(checkpoints[QUERY], place.at(place.batch, ends))
+
+
+@contextlib.contextmanager
+def _all_claimed(
+    settings: LakeSettings, topics: TopicFile, command: str
+) -> Iterator[dict[str, Checkpoint]]:
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for query in (*(f"bronze.{topic}" for topic in topics.topics), QUERY):
+            found[query] = claim(settings, query, command)
+            stack.callback(found[query].release)
+        yield found
+
+
+def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
+    """The latest cut, once it is not behind gold and no bronze version is half read."""
+
+    @retry(
+        retry=retry_if_exception_type(_NotSettledError),
+        wait=wait_fixed(0.2),
+        stop=stop_after_delay(SETTLE_SECONDS),
+        reraise=True,
+    )
+    def settled() -> Cut:
+        cut = latest_cut(settings) if CUTS.exists(settings) else None
+        whole = [bronze_table(topic).full_name for topic in topics.topics]
+        if cut is None or last_batch(settings) < seen or not cut.versions.keys() >= {*whole}:
+            message = (
+                "Silver stands within a batch, so its tables do not belong together. Let it run "
+                "(`lakehouse silver --available-now`), then name the savepoint."
+            )
+            raise _NotSettledError(message)
+        return cut
+
+    return settled()
+
+
+def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
+    batch = last_batch(settings)
+    place = Place.of(settings, QUERY, batch)
+    if place is None:
+        message = f"Spark has forgotten batch {batch} of silver. Run silver, then try again."
+        raise LakehouseError(message)
+    return place.at(batch, cut.positions)
+
+
+def _see_it_is_kept(path: Path, version: int, table: str) -> None:
+    try:
+        delta = deltalake.DeltaTable(path, version=version)
+        gone = [file for file in delta.file_uris() if not Path(file).exists()]
+    except (deltalake.exceptions.DeltaError, OSError) as error:
+        gone = [str(error)]
+    if gone:
+        message = (
+            f"{table} cannot go back to version {version}: {gone[0]} is no longer kept. Old "
+            "versions are kept for LAKEHOUSE_HISTORY_DAYS days. Nothing was changed."
+        )
+        raise LakehouseError(message)
+
+
+def _silver_batch(path: Path) -> int:
+    """The last batch of silver that a table of gold has seen, -1 if it does not tell."""
+    delta = deltalake.DeltaTable(path)
+    if all(field.name != "silver_batch" for field in delta.schema().fields):
+        return -1
+    latest = pc.max(pa.table(delta.scan(["silver_batch"])).column(0)).as_py()
+    return -1 if latest is None else int(latest)
+
+
+def _gold(settings: LakeSettings) -> list[Path]:
+    return [log.parent for log in sorted((settings.lake_dir / "gold").glob("*/_delta_log"))]
+
+
+def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position) -> None:
+    with contextlib.suppress(TopicNotFoundError):  # as it may be a second try
+        admin.delete_subscription(partition, name)
+    admin.create_subscription(partition, name, position)
+
+
+def _pin(settings: LakeSettings, topic: str, name: str) -> str:
+    return f"{subscription(str(checkpoint_id(settings, f'bronze.{topic}')))}-{name}"
+
+
+def _find(settings: LakeSettings, name: str) -> Savepoint:
+    for savepoint in savepoints(settings):
+        if savepoint.name == name:
+            return savepoint
+    known = ", ".join(each.name for each in savepoints(settings)) or "none"
+    message = f"There is no savepoint '{name}'; there are: {known}."
+    raise SettingsError(message)
+
+
+def _folder(settings: LakeSettings) -> Path:
+    return settings.lake_dir / "_savepoints"
+
+
+def _file(settings: LakeSettings, name: str) -> Path:
+    return _folder(settings) / f"{name}.json"

@@ -1,0 +1,199 @@
+"""`lakehouse replay --table silver`: silver made anew from bronze, beside what readers see.
+
+The new tables lie in a lake of their own, `_replay`, whose bronze is that of the lake. When they
+have caught up, each table of silver gets their rows in one commit, and the silver query goes on
+where they stand. Batches of the new tables have numbers of their own, above all before, so whoever
+follows silver by `silver_batch` sees all rows again.
+"""
+
+import shutil
+
+import structlog
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from bronze.checkpoint import Checkpoint, claim, claim_tables, newest_batch
+from bronze.errors import LakehouseError, SettingsError
+from bronze.job import await_streams, explain
+from bronze.options import epoch_ms
+from bronze.rewind import Place, move
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec, bronze_table
+from bronze.topics import TopicFile
+from silver.cuts import Cut, find_cut, last_batch, offset_of_delta
+from silver.direct import DirectTable
+from silver.merging import match
+from silver.refine import QUERY, refine, require_bronze
+from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
+
+COMMAND = "lakehouse replay --table silver"
+BUILT = "built"
+APPEND_ONLY = "delta.appendOnly"
+
+log = structlog.get_logger()
+
+
+def rebuild(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, begin: Cut | None = None
+) -> None:
+    """Make silver anew from bronze, and swap when done; goes on if the swap was interrupted.
+
+    Args:
+        spark: the session.
+        settings: where the lake is.
+        topics: by which messages are decoded; fields and types may differ from those of before.
+        begin: the cut to begin with, whose tables are taken as they were; None: with nothing.
+
+    Raises:
+        CheckpointError: the silver query runs; stop it first.
+        LakehouseError: bronze is not there, or cannot be read as declared.
+    """
+    require_bronze(settings, topics)
+    checkpoint = claim(settings, QUERY, COMMAND)
+    side = settings.model_copy(update={"lake": settings.lake_dir / "_replay"})
+    try:
+        if not (side.lake_dir / BUILT).exists():
+            _prepare(spark, settings, side, topics, begin)
+            await_streams(refine(spark, side, topics, available_now=True))
+            (side.lake_dir / BUILT).touch()
+        checkpoint.expect(COMMAND)
+        _swap(spark, settings, side, topics, checkpoint)
+        checkpoint.expect(None)
+        shutil.rmtree(side.lake_dir)
+    finally:
+        checkpoint.release()
+
+
+def cut_at(settings: LakeSettings, moment: str) -> Cut:
+    """The cut of a batch, given by its number, or the latest at an instant.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    if not CUTS.exists(settings):
+        message = f"There is no table {CUTS.full_name} yet, so there is no moment to begin with."
+        raise SettingsError(message)
+    made = DirectTable(CUTS, settings).rows(["silver_batch", "committed_at"])
+    if moment.isdigit():
+        made = [row for row in made if row["silver_batch"] == int(moment)]
+    else:
+        instant = epoch_ms("--from", moment)
+        made = [row for row in made if int(row["committed_at"].timestamp() * 1000) <= instant]
+    if not made:
+        message = f"There is no cut of silver at '{moment}'; the table silver.cuts has them all."
+        raise SettingsError(message)
+    last = max(made, key=lambda row: row["committed_at"])
+    return find_cut(settings, last["silver_batch"])
+
+
+def _prepare(
+    spark: SparkSession,
+    settings: LakeSettings,
+    side: LakeSettings,
+    topics: TopicFile,
+    begin: Cut | None,
+) -> None:
+    """An empty silver beside the lake, or one as of a cut, whose query reads on from there."""
+    if side.lake_dir.exists():  # of a build that was interrupted
+        shutil.rmtree(side.lake_dir)
+    side.lake_dir.mkdir(parents=True)
+    (side.lake_dir / "bronze").symlink_to(settings.lake_dir / "bronze")
+    checkpoint = claim_tables(spark, side, QUERY, silver_tables(topics))
+    try:
+        for table in silver_tables(topics):
+            version = begin.versions.get(table.full_name) if begin else None
+            if table == SCHEMAS and table.exists(settings):
+                version = DirectTable(table, settings).version
+            if version is not None and table != CUTS:
+                _copy(spark, settings, side, table, version)
+        move(checkpoint, _begin(settings, topics, begin))
+    finally:
+        checkpoint.release()
+
+
+def _copy(
+    spark: SparkSession, settings: LakeSettings, side: LakeSettings, table: TableSpec, version: int
+) -> None:
+    then = spark.read.format("delta").option("versionAsOf", version).load(table.path(settings))
+    try:
+        then.write.format("delta").mode("append").save(table.path(side))
+    except AnalysisException as error:
+        message = (
+            f"{table.full_name} cannot be taken as it was in version {version}: {explain(error)} "
+            "Where declarations have changed since, replay from the beginning (without --from)."
+        )
+        raise SettingsError(message) from error
+
+
+def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Place:
+    """Where the new query begins, its batches being numbered above all that silver has."""
+    planned = newest_batch(settings, QUERY)
+    place = None if planned is None else Place.of(settings, QUERY, planned)
+    if place is None:
+        message = "Silver has not run yet, so there is nothing to replay; run `lakehouse silver`."
+        raise SettingsError(message)
+    ends = {}
+    for name in topics.topics:
+        bronze = DeltaTable(bronze_table(name).path(settings))
+        known = begin.positions.get(name) if begin else None
+        ends[name] = known or offset_of_delta(bronze, bronze.version(), snapshot=True)
+    return place.at(place.batch, ends)
+
+
+def _swap(
+    spark: SparkSession,
+    settings: LakeSettings,
+    side: LakeSettings,
+    topics: TopicFile,
+    checkpoint: Checkpoint,
+) -> None:
+    """Give the rows of the new tables to those that readers see, and their place to the query."""
+    _keep_discarded(spark, settings, side)
+    for table in silver_tables(topics):
+        if table != CUTS:
+            _replace(spark, settings, side, table, checkpoint)
+    last = newest_batch(side, QUERY)
+    place = Place.of(side, QUERY, last) if last is not None else None
+    if place is None:
+        message = f"{side.lake_dir} has lost its checkpoint; delete the folder and replay again."
+        raise LakehouseError(message)
+    move(checkpoint, place)
+    if last_batch(settings) != place.batch:
+        cut = Cut.now(settings, topics, place.batch, place.ends)
+        DirectTable(CUTS, settings).append([cut.row()])
+
+
+def _replace(
+    spark: SparkSession,
+    settings: LakeSettings,
+    side: LakeSettings,
+    table: TableSpec,
+    checkpoint: Checkpoint,
+) -> None:
+    if not table.exists(settings):
+        checkpoint.own(spark, settings, table)
+    rows = table.read(spark, side)
+    writer = rows.write.format("delta").mode("overwrite")
+    if rows.schema != table.read(spark, settings).schema:
+        writer = writer.option("overwriteSchema", "true")
+    append_only = table.properties.get(APPEND_ONLY) == "true"
+    if append_only:
+        table.set_property(spark, settings, APPEND_ONLY, "false")
+    writer.save(table.path(settings))
+    if append_only:
+        table.set_property(spark, settings, APPEND_ONLY, "true")
+    checkpoint.own(spark, settings, table)
+    log.info("table replaced", table=table.full_name)
+
+
+def _keep_discarded(spark: SparkSession, settings: LakeSettings, side: LakeSettings) -> None:
+    """What was given up stays so, if it is refused again."""
+    discarded = QUARANTINE.read(spark, settings).where("status = 'discarded'")
+    (
+        QUARANTINE.open(spark, side)
+        .alias("t")
+        .merge(discarded.alias("s"), match(["topic", "position"]))
+        .whenMatchedUpdate(set={"status": "s.status"})
+        .execute()
+    )

@@ -1,0 +1,159 @@
+"""Silver made anew beside what readers see, and swapped; the oracle is a lake that begins anew."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from live_shop import LiveShop, assert_right, until
+from messages import PEOPLE_AND_VISITS, json_message
+from model import Message
+from pyspark.sql import SparkSession
+from shop_lake import ShopLake
+from silver_lake import SilverLake
+from topic import declared
+
+from bronze.errors import CheckpointError, SettingsError
+from bronze.ingest import ingest
+from bronze.settings import LakeSettings
+from lakehouse.broker import Broker
+from silver import rebuild as rebuild_module
+from silver.cuts import last_batch
+from silver.quarantine import Selection, discard
+from silver.rebuild import cut_at, rebuild
+from silver.tables import CUTS
+
+TABLES = ("people_state", "enriched_visits", "quarantine")
+BEFORE = PEOPLE_AND_VISITS.format(people='name = "string"', visits='place = "string"')
+AFTER = PEOPLE_AND_VISITS.format(
+    people='name = { type = "string", required = false }', visits='minutes = "int"'
+)
+
+
+def history(begin: int, end: int) -> list[Message]:
+    """People without and visits with a name, visits that wait, and some that never fit."""
+    found = []
+    for n in range(begin, end):
+        named = {"name": f"n{n}"} if n % 3 else {}
+        found.append(json_message("people", n, id=n % 5, **named))
+        fields = {"place": f"p{n}", "minutes": n} if n % 4 else {"minutes": n}
+        found.append(json_message("visits", n, id=n, person=n % 7, **fields))
+    found.append(json_message("visits", 1000 + end, id=f"never{end}"))
+    return found
+
+
+def rows(lake: SilverLake) -> dict[str, list[str]]:
+    """What silver holds, the numbers of batches apart."""
+    numbers = ("silver_batch", "arrived_batch")
+    return {name: sorted(map(str, lake.table(name).drop(*numbers).collect())) for name in TABLES}
+
+
+@contextmanager
+def readers(lake: SilverLake) -> Iterator[list[int]]:
+    """Count the rows of a table again and again; gives the counts that were seen."""
+    path = lake.settings.table_path("silver", "enriched_visits")
+    seen, stop = [DeltaTable(path).to_pyarrow_dataset().count_rows()], threading.Event()
+
+    def read() -> None:
+        while not stop.wait(0.05):
+            seen.append(DeltaTable(path).to_pyarrow_dataset().count_rows())
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
+    """Refined in two batches, one record given up."""
+    lake = SilverLake(spark, tmp_path / "lake", declared(tmp_path, BEFORE))
+    for begin, end in ((0, 12), (12, 20)):
+        lake.put(history(begin, end))
+        lake.refine()
+    discard(spark, lake.settings, lake.topics, Selection(reason="field 'id' is no int"))
+    return lake
+
+
+def test_other_declarations_give_what_a_new_lake_would_have(
+    lake: SilverLake, spark: SparkSession, tmp_path: Path
+) -> None:
+    fresh = SilverLake(spark, tmp_path / "fresh", declared(tmp_path, AFTER))
+    fresh.put([*history(0, 12), *history(12, 20)])
+    fresh.refine()
+    discard(spark, fresh.settings, fresh.topics, Selection(reason="field 'id' is no int"))
+    before = last_batch(lake.settings)
+    lake.topics = fresh.topics
+    with readers(lake) as seen:
+        rebuild(spark, lake.settings, lake.topics)
+    assert rows(lake) == rows(fresh)
+    assert set(seen) <= {15, 20}, "nobody sees half of it"
+    assert lake.table("enriched_visits").where(f"silver_batch <= {before}").isEmpty()
+
+    for each in (lake, fresh):
+        each.put(history(20, 26))
+        each.refine()
+    assert rows(lake) == rows(fresh)
+    assert not (lake.settings.lake_dir / "_replay").exists()
+
+
+def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
+    lake: SilverLake, spark: SparkSession
+) -> None:
+    expected = rows(lake)
+    first, when = cut_at(lake.settings, "0"), DeltaTable(CUTS.path(lake.settings))
+    assert when.version() == 3
+    assert cut_at(lake.settings, first.committed_at.isoformat()) == first
+    for moment in ("99", "2000-01-01T00:00:00Z"):
+        with pytest.raises(SettingsError, match="no cut of silver"):
+            cut_at(lake.settings, moment)
+    with pytest.raises(SettingsError, match="ISO 8601"):
+        cut_at(lake.settings, "yesterday")
+    rebuild(spark, lake.settings, lake.topics, first)
+    assert rows(lake) == expected
+    kept = lake.table("enriched_visits").where("silver_batch = 0").count()
+    assert kept > 0, "what was there by then was taken over"
+
+
+def test_a_swap_that_was_interrupted_must_be_finished_and_can_be(
+    lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = rows(lake)["quarantine"]
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild_module, "last_batch", dies)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(spark, lake.settings, lake.topics)
+    with pytest.raises(CheckpointError, match="`lakehouse replay --table silver` was interrupted"):
+        lake.refine()
+    rebuild(spark, lake.settings, lake.topics)
+    assert rows(lake)["quarantine"] == expected
+    assert len(rows(lake)["enriched_visits"]) == 15
+    lake.put(history(20, 22))
+    lake.refine()
+
+
+def test_silver_is_replayed_while_bronze_lands_what_a_producer_sends(
+    spark: SparkSession, broker: Broker, settings: LakeSettings
+) -> None:
+    lake = ShopLake(spark, settings)
+    with LiveShop(lake) as shop:
+        landing = ingest(spark, settings, lake.topics)
+        until(lambda: shop.count > 40, "messages")
+        lake.refine()
+        count = shop.count
+        until(lambda: shop.count > count + 40, "more messages")
+        rebuild(spark, settings, lake.topics)
+        sent = shop.stop()
+        for each in landing:
+            each.stop()
+    lake.catch_up()
+    assert_right(lake, sent)
