@@ -14,7 +14,7 @@ SIMPLE_TYPES = (
 
 CHANGELOG_ONLY = (
     *("delete", "truncate", "envelope", "updates", "sequence", "history"),
-    *("merged_into", "compacted"),
+    *("merged_into", "compacted", "tombstones_days"),
 )
 
 
@@ -139,6 +139,7 @@ class Topic(Declaration):
     history: whether `silver.<topic>_history` keeps all versions; they are valid by `event_time`.
     merged_into: field with the key that this one was merged into, from which the column
         `resolved_id` follows.
+    tombstones_days: after how many days a deleted key is forgotten; never, if it is not declared.
     compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
     """
 
@@ -161,6 +162,7 @@ class Topic(Declaration):
     merged_into: Name | None = None
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
     compacted: bool = False
+    tombstones_days: Annotated[int, Field(ge=1)] | None = None
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = {}
 
@@ -217,7 +219,7 @@ class Topic(Declaration):
                 "without a sequence"
             )
         if self.updates == "partial":
-            for name in ("truncate", "envelope", "history", "merged_into"):
+            for name in ("truncate", "envelope", "history", "merged_into", "tombstones_days"):
                 if getattr(self, name):
                     self._refuse(f"has partial updates, which do not go with '{name}'")
         if self.history and self.truncate:
@@ -250,6 +252,11 @@ class Topic(Declaration):
     def truncates(self) -> bool:
         """Whether a message may delete all keys."""
         return self.kind == "changelog" and (self.truncate or self.envelope) is not None
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether the state has rows that are no keys, but marks."""
+        return self.truncates or self.tombstones_days is not None
 
     @property
     def order_columns(self) -> list[str]:

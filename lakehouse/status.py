@@ -67,7 +67,7 @@ def _silver(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
         table = state_table(topic)
         _, newest = _count(settings, table)
         deleted = _matching(
-            settings, table, "is_deleted AND mark IS NULL" if topic.truncates else "is_deleted"
+            settings, table, "is_deleted AND mark IS NULL" if topic.has_marks else "is_deleted"
         )
         live = _matching(settings, table, "NOT is_deleted")
         note = f"{deleted} deleted" if deleted else ""

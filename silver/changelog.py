@@ -46,7 +46,7 @@ def apply_changes(
         if small and len(topic.key) == 1 and direct.finds_by(topic.key_columns[0]):
             _apply_small(state, direct, source, topic)
         else:
-            _merge(state, source, match(topic.key_columns), topic).execute()
+            merge_later(state, source, match(topic.key_columns), topic).execute()
 
 
 def _apply_small(state: DeltaTable, direct: DirectTable, source: DataFrame, topic: Topic) -> None:
@@ -74,7 +74,8 @@ def _update(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) 
     return merge.whenMatchedUpdate(condition=later, set=all_of(source))
 
 
-def _merge(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
+def merge_later(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
+    """A MERGE that inserts rows, and updates those that come before them in the order."""
     return _update(state, source, condition, topic).whenNotMatchedInsert(values=all_of(source))
 
 
@@ -87,16 +88,16 @@ def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> 
     )
     [[latest, any_new]] = known.unionAll(new).agg(F.max("order"), F.bool_or("is_new")).collect()
     if latest is not None:
-        rows = rows.where(~_is_older("", latest))
+        rows = rows.where(~is_older("", latest))
     source = latest_per_key(rows, keys, topic.order_columns)
     # The keys of a mark are NULL, and so equal to each other.
-    merge = _merge(state, source, match(keys, "<=>"), topic)
+    merge = merge_later(state, source, match(keys, "<=>"), topic)
     if any_new:
-        merge = merge.whenNotMatchedBySourceDelete(_is_older("t.", latest))
+        merge = merge.whenNotMatchedBySourceDelete(is_older("t.", latest))
     merge.execute()
 
 
-def _is_older(row: str, order: Row) -> Column:
+def is_older(row: str, order: Row) -> Column:
     """Whether a row is before an order, field by field; what has no sequence is before all."""
     fields = {name: value for name, value in order.asDict().items() if name != "position"}
     fields |= {f"position.{name}": value for name, value in order["position"].asDict().items()}

@@ -141,7 +141,7 @@ def _text_at(path: str) -> Column:
 
 def _particulars(topic: Topic) -> list[Column]:
     found = []
-    if topic.truncates:
+    if topic.has_marks:
         found.append(F.when(F.col("_truncates"), F.lit("truncated")).alias("mark"))
     if topic.updates == "partial":
         found.append(F.col("_present").alias("present"))

@@ -2,6 +2,7 @@
 (invariant 5): between two batches, so nothing else writes at that time.
 """
 
+import datetime as dt
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bronze.tables import TableSpec
 from bronze.topics import TopicFile
 from silver.direct import DirectTable
 from silver.tables import silver_tables
+from silver.tombstones import collect_tombstones
 
 EVERY_BATCHES = 50
 SMALL_FILE, LARGE_FILE = 16 << 20, 128 << 20
@@ -37,14 +39,17 @@ class Maintenance:
     def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
         self._settings = settings
         self._tables = silver_tables(topics)
+        self._forgetful = [topic for topic in topics.changelogs() if topic.tombstones_days]
         self._vacuumed = Path(checkpoint.path) / "lakehouse.vacuumed"
 
     def run(self, spark: SparkSession, batch_id: int) -> None:
-        """Compact what has many small files; once a day, delete files of old versions."""
+        """Compact what has many small files; once a day, forget what is old."""
         if batch_id % EVERY_BATCHES == 0:
             for table in self._tables:
                 self._compact(spark, table)
         if self._is_due():
+            for topic in self._forgetful:
+                collect_tombstones(spark, self._settings, topic, dt.datetime.now(dt.timezone.utc))
             for table in self._tables:
                 table.open(spark, self._settings).vacuum(self._settings.history_days * 24)
             self._vacuumed.touch()

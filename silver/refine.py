@@ -41,6 +41,7 @@ from silver.tables import (
     silver_tables,
     state_table,
 )
+from silver.tombstones import refuse_collected
 from silver.views import KeptView
 
 QUERY = "silver"
@@ -186,7 +187,10 @@ class Refinery:
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
             decoder = Decoder(topic, schemas)
             self._decoders[name] = known, decoder
-        return decoder.rows(messages)
+        rows = decoder.rows(messages)
+        return (
+            rows if topic.tombstones_days is None else refuse_collected(rows, topic, self._settings)
+        )
 
     def _apply(self, spark: SparkSession, decoded: dict[str, DataFrame], books: Books) -> None:
         rows = {

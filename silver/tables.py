@@ -118,10 +118,8 @@ def state_table(topic: Topic) -> TableSpec:
         columns.append(_resolved(topic))
         searched.append(snake_case(topic.merged_into))
     columns.append(Column("is_deleted", "boolean", "The key was deleted", nullable=False))
-    if topic.truncates:
-        columns.append(
-            Column("mark", "string", "`truncated`: no key, but a message that truncates")
-        )
+    if topic.has_marks:
+        columns.append(Column("mark", "string", "Instead of a key: `truncated`, `collected`"))
     if topic.updates == "partial":
         columns.append(Column("orders", _orders(topic), "Order of what set each field"))
     return TableSpec(

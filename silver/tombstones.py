@@ -1,0 +1,94 @@
+"""Tombstones are collected when they are old, so that a state table does not grow for ever.
+
+With the tombstone goes the knowledge that its key was deleted, so a mark stays: up to where
+tombstones were collected. A message of a key that is not in the table, and that comes before the
+mark, may be older than the delete: it is refused, into the quarantine, and never brings the row
+back. Where position orders messages, the mark is one for each partition, as each partition is read
+in order, and all before the mark has been read: what is refused can only be a message that came
+again. A sequence may come in any order, so there the mark is one, and a key that is new with an old
+sequence is refused too.
+"""
+
+import datetime as dt
+from functools import reduce
+from operator import or_
+
+import structlog
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from bronze.declarations import Topic
+from bronze.settings import LakeSettings
+from silver.changelog import is_older, merge_later
+from silver.direct import DirectTable
+from silver.tables import state_table
+
+COLLECTED = "collected"
+OLD_TOMBSTONE = "is_deleted AND mark IS NULL AND publish_time < timestamp '{}'"
+REASON = "older than a tombstone that was collected: its key may have been deleted since"
+
+log = structlog.get_logger()
+
+
+def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> DataFrame:
+    """Decoded rows, with a reason for those whose tombstone may have been collected."""
+    table = state_table(topic)
+    if not DirectTable(table, settings).count(f"mark = '{COLLECTED}'"):
+        return rows
+    marks = table.read(rows.sparkSession, settings).where(F.col("mark") == COLLECTED)
+    limits = [_is_before(row, topic) for row in marks.select(*topic.order_columns).collect()]
+    suspect = reduce(or_, limits) & ~F.col("is_deleted") & F.col("reason").isNull()
+    keys = topic.key_columns
+    suspects = rows.where(suspect).select(*keys).distinct().toArrow()
+    if not suspects.num_rows:
+        return rows
+    known = table.read(rows.sparkSession, settings).select(*keys)
+    unknown = F.broadcast(
+        rows.sparkSession.createDataFrame(suspects)
+        .join(known, keys, "left_anti")
+        .withColumn("_collected", F.lit(True))
+    )
+    refused = F.when(suspect & F.col("_collected"), F.lit(REASON))
+    return (
+        rows.join(unknown, keys, "left")
+        .withColumn("reason", F.coalesce("reason", refused))
+        .select(*rows.columns)
+    )
+
+
+def collect_tombstones(
+    spark: SparkSession, settings: LakeSettings, topic: Topic, now: dt.datetime
+) -> int:
+    """Delete the tombstones that are older than declared; returns how many there were.
+
+    The mark is written first: a crash in between leaves tombstones that are collected next time.
+    """
+    table = state_table(topic)
+    before = now - dt.timedelta(days=topic.tombstones_days or 0)
+    old = OLD_TOMBSTONE.format(before.astimezone(dt.timezone.utc).isoformat())
+    found = table.read(spark, settings).where(old)
+    place = [] if topic.sequence else [F.col("position.partition")]
+    latest = F.max_by(F.struct("*"), F.struct(*topic.order_columns)).alias("latest")
+    newest = found.groupBy(*place).agg(latest).where("latest IS NOT NULL").select("latest.*")
+    no_key = {key: F.lit(None).cast(newest.schema[key].dataType) for key in topic.key_columns}
+    marks = newest.withColumns({**no_key, "mark": F.lit(COLLECTED)}).persist()
+    try:
+        count = found.count()
+        if count:
+            same = f"t.mark = '{COLLECTED}'"
+            if not topic.sequence:
+                same += " AND t.position.partition = s.position.partition"
+            state = table.open(spark, settings)
+            merge_later(state, marks, same, topic).execute()
+            state.delete(old)
+            log.info("tombstones collected", table=table.full_name, count=count)
+        return count
+    finally:
+        marks.unpersist()
+
+
+def _is_before(mark: Row, topic: Topic) -> Column:
+    before = is_older("", mark)
+    if not topic.sequence:
+        before = before & (F.col("position.partition") == F.lit(mark["position"]["partition"]))
+    return before
