@@ -66,10 +66,12 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     commands = group.commands  # type: ignore[attr-defined]
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
-        *("publish-table", "replay", "quarantine", "status", "sql", "reset"),
+        *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "reset"),
     }
-    commands = {**commands, **commands.pop("quarantine").commands}
-    for name, command in [("lakehouse", group), *commands.items()]:
+    parts = [
+        each for name in ("quarantine", "savepoint") for each in commands[name].commands.items()
+    ]
+    for name, command in [("lakehouse", group), *commands.items(), *parts]:
         assert command.help, name
         assert [option.name for option in command.params if not option.help] == []
     assert "Usage: lakehouse publish" in run("publish", "--help").out
@@ -78,6 +80,13 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
 def test_an_unknown_option_is_refused_by_name(run: Run) -> None:
     assert_refused(run("status", "--colour"), "No such option: --colour")
     assert_refused(run("bronze", "--availablenow"), "No such option", "--available-now")
+
+
+def test_a_replay_names_what_it_needs(run: Run) -> None:
+    assert_refused(run("replay", "--table", "gold.x", "--from", "0"), "'gold.x' cannot be replayed")
+    assert_refused(run("replay", "--table", "bronze.orders"), "--from", "bronze.orders")
+    assert_refused(run("replay", "--table", "silver", "--to", "0"), "drop --to")
+    assert_refused(run("replay", "--table", "silver", "--from", "3"), "no table silver.cuts yet")
 
 
 def test_an_unknown_command_is_refused_by_name(run: Run) -> None:

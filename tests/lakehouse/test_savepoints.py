@@ -1,4 +1,5 @@
-"""A lake with a live producer goes back to a savepoint and comes forward again."""
+"""With a live producer, a lake goes back to a savepoint and comes forward again, and silver is
+made anew: each message is there once."""
 
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bronze.settings import LakeSettings
 from lakehouse import savepoints
 from lakehouse.broker import Broker
 from silver.cuts import last_batch
+from silver.rebuild import rebuild
 from silver.refine import refine
 from silver.tables import CUTS
 
@@ -52,7 +54,7 @@ def contents(lake: ShopLake) -> dict[str, list[str]]:
     return {table: rows(lake, table) for table in (f"{p.parent.name}.{p.name}" for p in paths)}
 
 
-def test_a_restored_lake_is_what_it_was_and_reads_on(lake: ShopLake) -> None:
+def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopLake) -> None:
     with LiveShop(lake) as shop:
         running = start(lake)
         until(lambda: batches(lake) >= 1 and shop.count > 40, "the first batches")
@@ -77,7 +79,13 @@ def test_a_restored_lake_is_what_it_was_and_reads_on(lake: ShopLake) -> None:
         stop(running)
         savepoints.restore(lake.spark, lake.settings, lake.topics, "again")
         assert contents(lake) == as_of
+
+        landing = ingest(lake.spark, lake.settings, lake.topics)
+        count = lake.table("orders", "bronze").count()
+        until(lambda: lake.table("orders", "bronze").count() > count, "bronze goes on")
+        rebuild(lake.spark, lake.settings, lake.topics)
         sent = shop.stop()
+        stop(landing)
     lake.catch_up()
     assert_right(lake, sent)
 

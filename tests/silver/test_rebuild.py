@@ -7,18 +7,13 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from live_shop import LiveShop, assert_right, until
 from messages import PEOPLE_AND_VISITS, json_message
 from model import Message
 from pyspark.sql import SparkSession
-from shop_lake import ShopLake
 from silver_lake import SilverLake
 from topic import declared
 
 from bronze.errors import CheckpointError, SettingsError
-from bronze.ingest import ingest
-from bronze.settings import LakeSettings
-from lakehouse.broker import Broker
 from silver import rebuild as rebuild_module
 from silver.cuts import last_batch
 from silver.quarantine import Selection, discard
@@ -80,8 +75,8 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     return lake
 
 
-def test_other_declarations_give_what_a_new_lake_would_have(
-    lake: SilverLake, spark: SparkSession, tmp_path: Path
+def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_interrupted(
+    lake: SilverLake, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = SilverLake(spark, tmp_path / "fresh", declared(tmp_path, AFTER))
     fresh.put([*history(0, 12), *history(12, 20)])
@@ -89,7 +84,18 @@ def test_other_declarations_give_what_a_new_lake_would_have(
     discard(spark, fresh.settings, fresh.topics, Selection(reason="field 'id' is no int"))
     before = last_batch(lake.settings)
     lake.topics = fresh.topics
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
     with readers(lake) as seen:
+        with monkeypatch.context() as patch:
+            patch.setattr(rebuild_module, "last_batch", dies)
+            with pytest.raises(KeyboardInterrupt):
+                rebuild(spark, lake.settings, lake.topics)
+        interrupted = "`lakehouse replay --table silver` was interrupted"
+        with pytest.raises(CheckpointError, match=interrupted):
+            lake.refine()
         rebuild(spark, lake.settings, lake.topics)
     assert rows(lake) == rows(fresh)
     assert set(seen) <= {15, 20}, "nobody sees half of it"
@@ -118,42 +124,3 @@ def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
     assert rows(lake) == expected
     kept = lake.table("enriched_visits").where("silver_batch = 0").count()
     assert kept > 0, "what was there by then was taken over"
-
-
-def test_a_swap_that_was_interrupted_must_be_finished_and_can_be(
-    lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = rows(lake)["quarantine"]
-
-    def dies(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(rebuild_module, "last_batch", dies)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild(spark, lake.settings, lake.topics)
-    with pytest.raises(CheckpointError, match="`lakehouse replay --table silver` was interrupted"):
-        lake.refine()
-    rebuild(spark, lake.settings, lake.topics)
-    assert rows(lake)["quarantine"] == expected
-    assert len(rows(lake)["enriched_visits"]) == 15
-    lake.put(history(20, 22))
-    lake.refine()
-
-
-def test_silver_is_replayed_while_bronze_lands_what_a_producer_sends(
-    spark: SparkSession, broker: Broker, settings: LakeSettings
-) -> None:
-    lake = ShopLake(spark, settings)
-    with LiveShop(lake) as shop:
-        landing = ingest(spark, settings, lake.topics)
-        until(lambda: shop.count > 40, "messages")
-        lake.refine()
-        count = shop.count
-        until(lambda: shop.count > count + 40, "more messages")
-        rebuild(spark, settings, lake.topics)
-        sent = shop.stop()
-        for each in landing:
-            each.stop()
-    lake.catch_up()
-    assert_right(lake, sent)
