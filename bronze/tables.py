@@ -118,10 +118,10 @@ class TableSpec:
             before = name
 
     def _refuse(self, place: str, what: str) -> None:
-        message = (
-            f"Column '{place}' of the table {self.full_name} {what}, or start over with "
-            "`lakehouse reset`."
-        )
+        anew = "start over with `lakehouse reset`"
+        if self.layer == "silver":
+            anew = "make silver anew from bronze with `lakehouse replay --table silver`"
+        message = f"Column '{place}' of the table {self.full_name} {what}, or {anew}."
         raise LakehouseError(message)
 
     def _columns(self, spark: SparkSession) -> StructType:
@@ -137,11 +137,14 @@ class TableSpec:
         return json.dumps(schema)
 
     def set_property(
-        self, spark: SparkSession, settings: LakeSettings, name: str, value: str
+        self, spark: SparkSession, settings: LakeSettings, name: str, value: str | None
     ) -> None:
-        """Set a property of the existing table."""
+        """Set a property of the existing table, or take it away (None)."""
         path = self.path(settings).replace("`", "``")
-        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
+        if value is None:
+            spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{name}')")
+        else:
+            spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
 
     def read(self, spark: SparkSession, settings: LakeSettings) -> DataFrame:
         """The rows of the existing table."""

@@ -39,7 +39,7 @@ def show(form: Format = "table") -> None:
 
 @commands.command()
 def restore(name: Name) -> None:
-    """Bring all tables and streams back to a savepoint; stop the streams first.
+    """Bring all tables and streams back to a savepoint; stop the streams, and gold, first.
 
     What was published since is read again when they start.
     """

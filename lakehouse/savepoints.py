@@ -218,9 +218,10 @@ def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
         reraise=True,
     )
     def settled() -> Cut:
-        cut = latest_cut(settings) if CUTS.exists(settings) else None
-        whole = [bronze_table(topic).full_name for topic in topics.topics]
-        if cut is None or last_batch(settings) < seen or not cut.versions.keys() >= {*whole}:
+        last = last_batch(settings) if CUTS.exists(settings) else -1
+        cut = latest_cut(settings) if last >= max(seen, 0) else None
+        whole = {bronze_table(topic).full_name for topic in topics.topics}
+        if cut is None or not cut.versions.keys() >= whole:
             message = (
                 "Silver stands within a batch, so its tables do not belong together. Let it run "
                 "(`lakehouse silver --available-now`), then name the savepoint."

@@ -30,6 +30,8 @@ from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
 APPEND_ONLY = "delta.appendOnly"
+# What a table must not have while its rows are replaced, or its columns.
+HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 
 log = structlog.get_logger()
 
@@ -175,14 +177,15 @@ def _replace(
         checkpoint.own(spark, settings, table)
     rows = table.read(spark, side)
     writer = rows.write.format("delta").mode("overwrite")
+    hindering = {APPEND_ONLY} & table.properties.keys()
     if rows.schema != table.read(spark, settings).schema:
         writer = writer.option("overwriteSchema", "true")
-    append_only = table.properties.get(APPEND_ONLY) == "true"
-    if append_only:
-        table.set_property(spark, settings, APPEND_ONLY, "false")
+        hindering = HINDERING & table.properties.keys()
+    for name in hindering:
+        table.set_property(spark, settings, name, None)
     writer.save(table.path(settings))
-    if append_only:
-        table.set_property(spark, settings, APPEND_ONLY, "true")
+    for name in hindering:
+        table.set_property(spark, settings, name, table.properties[name])
     checkpoint.own(spark, settings, table)
     log.info("table replaced", table=table.full_name)
 

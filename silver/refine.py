@@ -51,6 +51,7 @@ SOURCES_BY_NAME = {
 }
 BYTES_PER_BATCH = "256m"
 PARTITIONS = "spark.sql.shuffle.partitions"
+CODEGEN = "spark.sql.codegen.factoryMode"
 
 log = structlog.get_logger()
 
@@ -170,10 +171,11 @@ class Refinery:
                 rows.unpersist()
 
     def _fit_to_size(self, spark: SparkSession, books: Books) -> None:
-        """One task for a small batch: starting more costs more than they share."""
+        """One task for a small batch, and no code made for it: both cost more than they save."""
         if self._partitions is None:
             self._partitions = spark.conf.get(PARTITIONS)
         spark.conf.set(PARTITIONS, "1" if books.is_small else str(self._partitions))
+        spark.conf.set(CODEGEN, "NO_CODEGEN" if books.is_small else "FALLBACK")
 
     def _decode(self, batch: DataFrame, name: str) -> DataFrame:
         topic, messages = self._topics.topics[name], batch.where(F.col("source") == name)
@@ -206,6 +208,7 @@ class Refinery:
             enriched = Enriched(
                 topic=topic,
                 table=table,
+                path=table.path(self._settings),
                 delta=partial(table.open, spark, self._settings),
                 direct=DirectTable(table, self._settings),
             )

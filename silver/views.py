@@ -108,8 +108,8 @@ class KeptView:
                 self._make_anew(spark, batch_id)
                 self._table.set_property(spark, self._settings, DEFINITION, self._definition)
             elif before is not None and self._has_moved(before):
-                keys = self._changed_keys(batch_id, before)
-                if len(keys) > SMALL_BATCH:
+                keys = self._changed_keys(batch_id, before) if self._finds_by_key() else None
+                if keys is None or len(keys) > SMALL_BATCH:
                     self._make_anew(spark, batch_id)
                 elif keys:
                     self._follow(spark, batch_id, keys)
@@ -131,6 +131,12 @@ class KeptView:
             for source in self._sources.values()
             if source.has("mark")
         )
+
+    def _finds_by_key(self) -> bool:
+        """Whether rows can be found without Spark: dates and decimals cannot."""
+        keys = [(source.table, source.key[0]) for source in self._sources.values()]
+        keys.append((self._table, self._view.key[0]))
+        return all(DirectTable(table, self._settings).finds_by(key) for table, key in keys)
 
     def _has_moved(self, before: Cut) -> bool:
         return any(

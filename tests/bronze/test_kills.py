@@ -2,7 +2,7 @@
 
 The driver is `lakehouse bronze` in a process group of its own: Python, JVM and workers die at once.
 A point is a file that Spark or Delta writes (the n-th of a kind), and a while after it; or a while
-after the start. There are LAKEHOUSE_KILLS of them, 6 if not set, as each takes a start of Spark.
+after the start. There are LAKEHOUSE_KILLS of them, 4 if not set, as each takes a start of Spark.
 """
 
 import os
@@ -22,7 +22,7 @@ from topic import LiveTopic, Outgoing
 from bronze.settings import LakeSettings
 from lakehouse.broker import Broker
 
-KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "6"))
+KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "4"))
 PER_BATCH = 20
 SECONDS_PER_KILL = 90
 

@@ -17,7 +17,9 @@ from bronze.errors import SettingsError
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
+from bronze.topics import load_topics
 from lakehouse.broker import Broker
+from lakehouse.publish import create_topics
 from lakehouse.publish_table import publish_table
 
 TOPICS = """
@@ -33,6 +35,7 @@ owner = { type = "string", required = false }
 balance = "decimal(12,2)"
 """
 KEY = ["bank", "id"]
+PEOPLE = Path(__file__).resolve().parents[2] / "docs" / "people.toml"
 Send = Callable[[], None]
 
 
@@ -152,6 +155,40 @@ def test_a_deleted_key_of_silvers_state_is_sent_as_a_delete(lake: ShopLake, send
         "y|1": ["c", "d"],
     }
     assert all(row.keys() == {"op", "bank", "id"} for rows in found.values() for row in rows)
+
+
+def test_an_aggregate_of_a_changelog_is_a_changelog(
+    spark: SparkSession, broker: Broker, settings: LakeSettings
+) -> None:
+    """Messages, bronze, a view with a key, and its changes in a topic again."""
+    people = ShopLake(spark, settings, load_topics(PEOPLE))
+    create_topics(settings, people.topics)
+
+    def change(*changes: tuple[int, str | None]) -> None:
+        """People who join an account, or go (None); then all is brought up to date."""
+        client = settings.connection.client()
+        producer = client.create_producer(settings.full_topic("people"))
+        for who, account in changes:
+            content = {"op": "d"} if account is None else {"op": "u", "account_id": account}
+            payload = json.dumps({"id": who, "name": f"n{who}", **content}).encode()
+            producer.send(payload, partition_key=str(who))
+        client.close()
+        people.catch_up()
+        name, options = "silver.people_per_account", {"key": ["account_id"], "available_now": True}
+        await_streams([publish_table(spark, settings, name, "accounts", **options)])
+
+    change((1, "a"), (2, "a"), (3, "b"))
+    change((2, "b"), (3, None))
+    change((1, None), (4, "c"))
+    found: dict[str, list[tuple[str, int]]] = {}
+    for row in sent(people):
+        content = json.loads(row.payload)
+        found.setdefault(row.key, []).append((content["op"], content["people"]))
+    assert found == {
+        "a": [("c", 2), ("u", 1), ("d", 1)],
+        "b": [("c", 1)],  # one came and one went
+        "c": [("c", 1)],
+    }
 
 
 def test_what_cannot_be_published_is_named(lake: ShopLake, table: DeltaTable) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
-from bronze.errors import CheckpointError, SettingsError
+from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from silver import rebuild as rebuild_module
 from silver.cuts import last_batch
 from silver.quarantine import Selection, discard
@@ -22,9 +22,9 @@ from silver.tables import CUTS
 
 TABLES = ("people_state", "enriched_visits", "quarantine")
 BEFORE = PEOPLE_AND_VISITS.format(people='name = "string"', visits='place = "string"')
-AFTER = PEOPLE_AND_VISITS.format(
-    people='name = { type = "string", required = false }', visits='minutes = "int"'
-)
+AFTER = PEOPLE_AND_VISITS.replace(
+    'kind = "events"\nkey = ["id"]', 'kind = "events"\nkey = ["minutes", "id"]'
+).format(people='name = { type = "string", required = false }', visits='minutes = "int"')
 
 
 def history(begin: int, end: int) -> list[Message]:
@@ -84,6 +84,8 @@ def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_
     discard(spark, fresh.settings, fresh.topics, Selection(reason="field 'id' is no int"))
     before = last_batch(lake.settings)
     lake.topics = fresh.topics
+    with pytest.raises(LakehouseError, match="lakehouse replay --table silver"):
+        lake.refine()
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt

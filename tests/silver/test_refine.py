@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 
 from bronze.topics import TopicFile
+from silver import reconcile
 from silver.refine import Refinery
 
 
@@ -46,10 +47,12 @@ def history(seed: int, length: int) -> list[Message]:
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("seed", "small"), [(1, 1000), (2, 0)])
 def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
-    lake: SilverLake, seed: int
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch, seed: int, small: int
 ) -> None:
+    """Whether batches are handled as small ones, or as large ones."""
+    monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
     rng = random.Random(seed)
     messages = history(seed, 120)
     cuts = sorted(rng.sample(range(1, 120), 2))
@@ -124,11 +127,12 @@ def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: Silver
     assert set(lake.current("users")) == {0}
 
 
-@pytest.mark.parametrize("step", ["_apply", "_quarantine", "_book"])
+@pytest.mark.parametrize(("step", "small"), [("_apply", 1000), ("_quarantine", 0), ("_book", 1000)])
 def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
-    lake: SilverLake, monkeypatch: pytest.MonkeyPatch, step: str
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch, step: str, small: int
 ) -> None:
     """Invariant 6: the batch dies before `step` has its effect, and is run again after restart."""
+    monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
     batch, later = history(11, 60)[:40], history(11, 60)[40:]
     model = Lake()
     lake.put(batch)
