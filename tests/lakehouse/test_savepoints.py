@@ -54,6 +54,7 @@ def contents(lake: ShopLake) -> dict[str, list[str]]:
     return {table: rows(lake, table) for table in (f"{p.parent.name}.{p.name}" for p in paths)}
 
 
+@pytest.mark.timeout(600)  # it starts all streams three times
 def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopLake) -> None:
     with LiveShop(lake) as shop:
         running = start(lake)
