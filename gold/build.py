@@ -1,10 +1,17 @@
-"""Main path of gold: run `dbt build` against the SQL endpoint and say what became of each node.
+"""Main path of gold: `dbt build` in the schema `gold_build`, and if all went well, publish.
+
+Models and tests run where nobody reads; readers keep what was published before until every test
+has passed (`publish.py`). A run that was killed or refused leaves nothing behind: the next one
+begins where gold was last published (`open_cut.sql` of the dbt project).
 
 dbt runs in a process of its own, as dbt-spark changes the session it works in. What happened is
 read from its `run_results.json`, never from its log.
 """
 
 import contextlib
+import datetime as dt
+import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -14,15 +21,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from bronze.settings import LakeSettings
-from bronze.topics import TopicFile
+from bronze.topics import TopicFile, load_topics
+from gold.endpoint import SqlError, query_endpoint
 from gold.errors import GoldError
+from gold.publish import PublishedCut, last_published, publish
+from gold.tables import RUNS
+from silver.direct import DirectTable
 from silver.tables import silver_tables
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 FAILED = ("error", "fail", "runtime error")
-GO = b"build\n"
-WAIT_AND_RUN = "import sys; from dbt.cli.main import cli; sys.stdin.readline() and cli()"
+WAIT_AND_RUN = (
+    "import json, sys; from dbt.cli.main import cli; arguments = sys.stdin.readline(); "
+    "arguments and cli(json.loads(arguments))"
+)
+# Tests that compare a model with one that is not selected would compare two states of silver.
+BUILDABLE = ("--indirect-selection", "buildable")
+ROWS_SHOWN = 3
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -34,13 +54,22 @@ class NodeResult:
     status: str
     seconds: float
     message: str | None
+    sql: str | None
+
+    def __str__(self) -> str:
+        message = " ".join((self.message or "no message").split())[:300]
+        return f"{self.kind} {self.name}: {message}"
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What became of a run of dbt."""
+    """What became of a run of dbt.
+
+    published: the cut that readers see now, None if only a part was built.
+    """
 
     nodes: list[NodeResult]
+    published: PublishedCut | None = None
 
     @property
     def models(self) -> list[NodeResult]:
@@ -51,6 +80,11 @@ class BuildResult:
     def tests(self) -> list[NodeResult]:
         """Data tests and unit tests."""
         return [node for node in self.nodes if node.kind in ("test", "unit_test")]
+
+    @property
+    def failed(self) -> list[NodeResult]:
+        """What did not end well."""
+        return [node for node in self.nodes if node.status in FAILED]
 
 
 def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
@@ -72,31 +106,104 @@ def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
 class PreparedBuild:
     """A dbt process that waits for `run`, as loading dbt takes longer than many a build."""
 
+    settings: LakeSettings
     process: subprocess.Popen[bytes]
-    results: Path
+    target: Path
     log: Path
     select: str | None
+    full_refresh: bool
 
     def run(self) -> BuildResult:
-        """Build and test the models, once; errors as of `build_gold`."""
-        self.results.unlink(missing_ok=True)
-        self.process.communicate(GO)
-        if not self.results.exists():
+        """Build, test and publish, once; arguments and errors as of `build_gold`."""
+        started_at, project = dt.datetime.now(dt.timezone.utc), _checksum()
+        before = last_published(self.settings)
+        changed = before is None or before.project != project
+        why = self._why_anew(before, changed=changed)
+        if why and not self.full_refresh:
+            log.info("gold is built anew", reason=why)
+        results = self.target / "run_results.json"
+        results.unlink(missing_ok=True)
+        arguments = self._arguments(anew=why is not None, changed=changed)
+        self.process.communicate(json.dumps(arguments).encode())
+        if not results.exists():
             text = self.log.read_text(errors="replace")
             lines = [line for line in text.splitlines() if line.strip()]
             message = f"dbt did not run: {lines[-1] if lines else 'no word'}. See {self.log}."
             raise GoldError(message)
-        build = _read_results(self.results)
-        if not build.nodes:
+        build = read_results(results)
+        if all(node.kind == "operation" for node in build.nodes):
             message = f"'{self.select}' selects no model; `dbt ls` in dbt_project lists them."
             raise GoldError(message)
-        failed = [node for node in build.nodes if node.status in FAILED]
-        if failed or self.process.returncode:
-            said = "; ".join(f"{node.kind} {node.name}: {_line(node.message)}" for node in failed)
+        if build.failed or self.process.returncode:
+            self._note(started_at, "failed", build)
+            said = "; ".join(self._told(node) for node in build.failed)
             said = said or f"dbt ended with {self.process.returncode}"
-            message = f"Gold was not built: {said}. See {self.log}."
+            message = (
+                f"Gold was not built: {said}. Readers keep what was published before. "
+                f"See {self.log}."
+            )
             raise GoldError(message)
-        return build
+        if self.select:
+            self._note(started_at, "tested", build)
+            return build
+        cut = self._publish(project)
+        self._note(started_at, "published", build)
+        return BuildResult(build.nodes, cut)
+
+    def _why_anew(self, before: PublishedCut | None, *, changed: bool) -> str | None:
+        """Why incremental models must be built from scratch, if they must."""
+        if self.full_refresh:
+            return "asked for"
+        if before is None:
+            return "nothing was published before"
+        if changed:
+            return "the models have changed"
+        age = dt.datetime.now(dt.timezone.utc) - before.published_at
+        if age > dt.timedelta(days=self.settings.history_days):
+            return f"what has changed since {before.published_at:%Y-%m-%d} is no longer kept"
+        return None
+
+    def _arguments(self, *, anew: bool, changed: bool) -> list[str]:
+        """Unit tests say the same until a model changes, so they run when one has, or by name."""
+        select = ["--select", self.select, *BUILDABLE] if self.select else []
+        skip = [] if changed or self.select else ["--exclude-resource-type", "unit_test"]
+        return ["--no-version-check", "build", *select, *skip, *(["--full-refresh"] * anew)]
+
+    def _publish(self, project: str) -> PublishedCut:
+        nodes = json.loads((self.target / "manifest.json").read_text())["nodes"].values()
+        tables = [
+            node
+            for node in nodes
+            if node["resource_type"] == "model"
+            and node["config"]["materialized"] in ("table", "incremental")
+        ]
+        marts = [node["name"] for node in tables if node["access"] == "public"]
+        _, [(text,)] = query_endpoint(self.settings, "select run from cut.run")
+        silver = json.loads(text)["silver_batch"], json.loads(text)["silver"]
+        return publish(self.settings, marts, [node["name"] for node in tables], silver, project)
+
+    def _note(self, started_at: dt.datetime, outcome: str, build: BuildResult) -> None:
+        rows = [
+            {
+                "started_at": started_at,
+                "outcome": outcome,
+                **{name: getattr(node, name) for name in ("kind", "name", "status", "seconds")},
+                "message": node.message,
+            }
+            for node in build.nodes
+        ]
+        DirectTable(RUNS, self.settings).append(rows)
+
+    def _told(self, node: NodeResult) -> str:
+        """What failed, and of a test some of the rows that it found."""
+        said = str(node)
+        if node.kind == "test" and node.status == "fail" and node.sql:
+            with contextlib.suppress(SqlError):
+                few = f"select * from ({node.sql}) limit {ROWS_SHOWN}"  # noqa: S608 - dbt's own SQL
+                names, rows = query_endpoint(self.settings, few)
+                shown = ", ".join(str(dict(zip(names, row, strict=True))) for row in rows)
+                said = f"{said} such as {shown}"
+        return said
 
 
 @contextlib.contextmanager
@@ -104,32 +211,33 @@ def prepare_build(
     settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
 ) -> Iterator[PreparedBuild]:
     """Start dbt, to `run` it within the block; arguments as of `build_gold`."""
-    target = settings.home_dir / "dbt"
-    log = settings.home_dir / "logs" / "dbt.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    options = [*(["--select", select] if select else []), *(["--full-refresh"] * full_refresh)]
+    target = target_path(settings)
+    log_file = settings.home_dir / "logs" / "dbt.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
     with (
-        log.open("w") as output,
+        alone(settings),
+        log_file.open("w") as output,
         subprocess.Popen(
-            [sys.executable, "-c", WAIT_AND_RUN, "--no-version-check", "build", *options],
+            [sys.executable, "-c", WAIT_AND_RUN],
             cwd=PROJECT,
-            env=_environment(settings, target),
+            env=dbt_environment(settings, target),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
         ) as process,
     ):
-        yield PreparedBuild(process, target / "run_results.json", log, select)
+        yield PreparedBuild(settings, process, target, log_file, select, full_refresh)
 
 
 def build_gold(
     settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
 ) -> BuildResult:
-    """Build and test the models of `dbt_project` through the running SQL endpoint.
+    """Build and test the models of `dbt_project` through the running SQL endpoint, and publish.
 
     Args:
         settings: the lake; the endpoint is on `sql_port`.
-        select: models to build, in dbt's selection syntax; all if None.
+        select: models to build and test, in dbt's selection syntax, and not to publish, as the
+            others would show another cut; all if None.
         full_refresh: rebuild incremental models from scratch.
 
     Raises:
@@ -139,27 +247,48 @@ def build_gold(
         return build.run()
 
 
-def _environment(settings: LakeSettings, target: Path) -> dict[str, str]:
+@contextlib.contextmanager
+def alone(settings: LakeSettings) -> Iterator[None]:
+    """Two runs of dbt would build the same tables."""
+    with (settings.home_dir / "gold.lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = "Gold is being built already, by another process; let it finish, or stop it."
+            raise GoldError(message) from error
+        yield
+
+
+def _checksum() -> str:
+    """Of all that decides what the models give."""
+    files = [PROJECT / "dbt_project.yml", *sorted(PROJECT.glob("m[ao]*/**/*.sql"))]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+
+
+def target_path(settings: LakeSettings) -> Path:
+    """Where dbt leaves what it knows of its last build: `manifest.json`, `run_results.json`."""
+    return settings.home_dir / "dbt"
+
+
+def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
+    """What dbt is told of the lake; it writes its artifacts into `target`."""
     return {
         **os.environ,
         "LAKEHOUSE_SQL_HOST": settings.sql_host,
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),
         "DBT_TARGET_PATH": str(target),
         "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),
         "DBT_PROFILES_DIR": str(PROJECT),
     }
 
 
-def _read_results(path: Path) -> BuildResult:
+def read_results(path: Path) -> BuildResult:
+    """What a run of dbt left as its `run_results.json`."""
     results: list[dict[str, Any]] = json.loads(path.read_text())["results"]
     nodes = []
     for result in results:
         kind, _, *name = result["unique_id"].split(".")
-        nodes.append(
-            NodeResult(name[0], kind, result["status"], result["execution_time"], result["message"])
-        )
+        found = result["status"], result["execution_time"], result["message"]
+        nodes.append(NodeResult(name[0], kind, *found, result.get("compiled_code")))
     return BuildResult(nodes)
-
-
-def _line(message: str | None) -> str:
-    return " ".join((message or "no message").split())[:300]

@@ -5,11 +5,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
+from bronze.tables import delta_tables
 from bronze.topics import TopicFile
+from gold.tables import BUILT, CUTS, RUNS
 from silver.tables import silver_tables
 from silver.views import create_views
 
-LAYERS = ("bronze", "silver", "gold")
+LAYERS = ("bronze", "silver", "gold", BUILT)
 
 
 def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
@@ -17,18 +19,21 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
 
     Silver's views are made too, when silver's tables are there.
     """
+    for own in (CUTS, RUNS):
+        own.create(spark, settings)
     for layer in LAYERS:
         folder = settings.lake_dir / layer
         folder.mkdir(parents=True, exist_ok=True)
-        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{_literal(folder)}'")
-        for table in sorted(path.parent for path in folder.glob("*/_delta_log")):
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{literal(folder)}'")
+        for table in delta_tables(settings, layer):
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {layer}.`{table.name}` "
-                f"USING delta LOCATION '{_literal(table)}'"
+                f"USING delta LOCATION '{literal(table)}'"
             )
     if all(table.exists(settings) for table in silver_tables(topics)):
         create_views(spark, topics)
 
 
-def _literal(path: Path) -> str:
+def literal(path: Path) -> str:
+    """A path between the quotes of a SQL string."""
     return str(path).replace("\\", "\\\\").replace("'", "\\'")

@@ -1,11 +1,13 @@
 """Keeps gold fresh: builds it again whenever silver has changed."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
 from bronze.job import stop_signal
 from bronze.settings import LakeSettings
+from bronze.tables import delta_tables
 from gold.build import BuildResult, prepare_build
 from gold.errors import GoldError
 
@@ -14,8 +16,7 @@ POLL_SECONDS = 2.0
 
 def silver_versions(settings: LakeSettings) -> dict[str, int]:
     """The newest version of each silver table, by the files of its log."""
-    logs = (settings.lake_dir / "silver").glob("*/_delta_log")
-    return {log.parent.name: _newest(log) for log in logs}
+    return {path.name: _newest(path / "_delta_log") for path in delta_tables(settings, "silver")}
 
 
 def _newest(log: Path) -> int:
@@ -23,26 +24,40 @@ def _newest(log: Path) -> int:
     return max(versions, default=-1)
 
 
-def keep_fresh(settings: LakeSettings, built: Callable[[BuildResult], None]) -> None:
-    """Build gold now and after every change of silver, and tell `built` each time.
+def keep_fresh(
+    settings: LakeSettings,
+    built: Callable[[BuildResult], None],
+    refused: Callable[[GoldError], None],
+    every: float = 0.0,
+) -> None:
+    """Build gold now and after changes of silver, until told to stop.
+
+    A build that fails changes nothing for readers; the next change of silver is another try.
+
+    Args:
+        settings: the lake; the SQL endpoint is on `sql_port`.
+        built: told of each build that was published.
+        refused: told of each that was not.
+        every: seconds from the begin of a build to that of the next, at least.
 
     Raises:
-        GoldError: a build failed; the tables of the last good build of each model stay.
-        KeyboardInterrupt: Ctrl-C or SIGTERM, the only ways in which it ends well.
+        KeyboardInterrupt: Ctrl-C or SIGTERM, the only ways in which it ends.
     """
     seen: dict[str, int] | None = None
+    begun = -every
     with stop_signal() as stop:
         while not stop.is_set():
             with prepare_build(settings) as build:
+                stop.wait(begun + every - time.monotonic())
                 seen = _wait_for_change(settings, seen, stop)
                 if seen is None:
                     break
+                begun = time.monotonic()
                 try:
                     built(build.run())
-                except GoldError:
-                    if stop.is_set():  # Ctrl-C ends dbt too
-                        break
-                    raise
+                except GoldError as error:
+                    if not stop.is_set():  # Ctrl-C ends dbt too
+                        refused(error)
     raise KeyboardInterrupt
 
 
@@ -53,4 +68,4 @@ def _wait_for_change(
     while (versions := silver_versions(settings)) == seen:
         if stop.wait(POLL_SECONDS):
             return None
-    return versions
+    return None if stop.is_set() else versions

@@ -3,132 +3,148 @@
 import csv
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import gold_model
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from gold_changes import Changes
+from gold_checks import assert_gold_is_right, published, versions
+from live_shop import until
+from planted_shop import write_rows
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings
 from gold.build import PROJECT, BuildResult, build_gold
+from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
-from gold.keep import silver_versions
-from lakehouse.sql_endpoint import query_endpoint
+from gold.publish import last_published
+from gold.tables import RUNS
+from silver.cuts import latest_cut
+from silver.direct import DirectTable
 
-Rows = list[dict[str, Any]]
-
-
-def table(lake: ShopLake, name: str) -> Rows:
-    found: Rows = DeltaTable(lake.settings.table_path("gold", name)).to_pyarrow_table().to_pylist()
-    return found
+REWARDS = ("reward_ledger", "reward_points", "coupon_eligibility", "thank_you_mails")
 
 
-def ledger(lake: ShopLake) -> dict[tuple[int, int], tuple[int, str]]:
-    rows = table(lake, "reward_ledger")
-    keyed = {(r["invoice_id"], r["line_item_id"]): (r["points"], r["reason"]) for r in rows}
-    assert len(keyed) == len(rows)
-    return keyed
-
-
-def assert_gold_is_right(lake: ShopLake) -> None:
-    lines, users = lake.enriched(), lake.current("users").values()
-    assert ledger(lake) == gold_model.reward_ledger(lines)
-    points = gold_model.reward_points(lines, users)
-    assert {r["user_id"]: r["points"] for r in table(lake, "reward_points")} == points
-    assert {
-        r["user_id"]: (r["is_eligible"], r["reason"], r["points_to_go"])
-        for r in table(lake, "coupon_eligibility")
-    } == gold_model.coupons(points, users)
-    found: dict[int, list[tuple[int, int, int]]] = {}
-    for row in sorted(table(lake, "similar_items"), key=lambda r: (r["item_id"], r["rank"])):
-        entry = (row["similar_item_id"], row["count_invoices"], row["count_shared_traits"])
-        found.setdefault(row["item_id"], []).append(entry)
-    assert found == gold_model.similar_items(lines.values(), lake.current("items").values())
-
-
-def test_the_first_build_makes_and_tests_every_model(
+def test_the_first_build_makes_tests_and_publishes_every_mart(
     gold: BuildResult, shop_lake: ShopLake
 ) -> None:
-    models = {"reward_ledger", "reward_points", "coupon_eligibility", "similar_items"}
-    assert {node.name for node in gold.models} == models
+    settings = shop_lake.settings
+    models = {node.name for node in gold.models}
+    assert {"stg_orders", "int_order_lines", "reward_ledger", "similar_items"} <= models
     assert {node.kind for node in gold.tests} == {"test", "unit_test"}
     assert {node.status for node in gold.models} == {"success"}
     assert {node.status for node in gold.tests} == {"pass"}
+    marts = {name for name in models if not name.startswith(("stg_", "int_"))}
+    assert versions(settings).keys() == marts
     assert_gold_is_right(shop_lake)
 
+    cut, silver = last_published(settings), latest_cut(settings)
+    assert cut is not None
+    assert silver is not None
+    assert cut == gold.published
+    assert (cut.silver_batch, cut.silver_versions) == (silver.silver_batch, silver.versions)
+    assert cut.versions == versions(settings)
+    runs = DirectTable(RUNS, settings).rows(["outcome", "kind", "name", "status", "seconds"])
+    assert {row["name"] for row in runs if row["kind"] == "model"} == models
+    assert {row["outcome"] for row in runs} == {"published"}
 
-def test_later_builds_merge_what_changed_and_a_full_refresh_gives_the_same(
-    gold: BuildResult, shop_lake: ShopLake, shop_files: Path, tmp_path: Path
+
+def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
+    changes: Changes, shop_lake: ShopLake
 ) -> None:
-    before, versions = ledger(shop_lake), silver_versions(shop_lake.settings)
-    publish_changes(shop_lake, shop_files, tmp_path)
-    assert silver_versions(shop_lake.settings) != versions
-    build_gold(shop_lake.settings)
-    after = ledger(shop_lake)
-    assert len(after) == len(before) + 1
-    assert sum(after[key] != row for key, row in before.items()) >= 2
+    settings = shop_lake.settings
     assert_gold_is_right(shop_lake)
-    history = DeltaTable(shop_lake.settings.table_path("gold", "reward_ledger")).history()
-    assert [entry["operation"] for entry in history][:1] == ["MERGE"]
+    after = published(settings)
+    assert all(after[name] != changes.before[name] for name in REWARDS)
+    ledger = DeltaTable(settings.table_path("gold_build", "reward_ledger"))
+    for name in ("reward_ledger", "int_item_pairs", "int_item_neighbours", "user_recommendations"):
+        built = DeltaTable(settings.table_path("gold_build", name))
+        assert built.history(1)[0]["operation"] == "MERGE", name
 
+    build_gold(settings, full_refresh=True)
+    assert published(settings) == after
+    ledger.update_incremental()
+    assert ledger.history(1)[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
+
+
+def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
+    gold: BuildResult,
+    shop_lake: ShopLake,
+    shop_files: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = shop_lake.settings
+    more = tmp_path / "more"
+    more.mkdir()
+    with (shop_files / "orders.csv").open() as lines:
+        line = next(line for line in csv.DictReader(lines) if line["paid_at"])
+    write_rows(more / "orders.csv", [{**line, "line_item_id": "88888888"}])
+    shop_lake.fill(more)
+    before, readable = published(settings), versions(settings)
+    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
+
+    project = tmp_path / "project"
+    shutil.copytree(PROJECT, project)
+    never = "select account_id, points from {{ ref('reward_points') }} where points = 0"
+    (project / "tests" / "assert_nobody_has_no_points.sql").write_text(never)
+    with monkeypatch.context() as patched:
+        patched.setattr("gold.build.PROJECT", project)
+        with pytest.raises(GoldError, match="test assert_nobody_has_no_points: Got") as error:
+            build_gold(settings)
+    assert "such as {'account_id': " in str(error.value)
+    assert "Readers keep what was published before" in str(error.value)
+    assert (published(settings), versions(settings)) == (before, readable)
+    failed = DirectTable(RUNS, settings).rows(["name", "outcome"], "status = 'fail'")
+    assert failed == [{"name": "assert_nobody_has_no_points", "outcome": "failed"}]
+
+    staged.update_incremental()
+    undone = staged.version() + 1
+    command = [sys.executable, "-m", "gold", "--available-now"]
+    with subprocess.Popen(command, env=environment(settings), start_new_session=True) as running:
+        try:
+            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the orders of the run")
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert (published(settings), versions(settings)) == (before, readable)
+
+    build_gold(settings)
+    assert_gold_is_right(shop_lake)
+    assert published(settings) != before
+
+
+def environment(settings: LakeSettings) -> dict[str, str]:
+    return {
+        **os.environ,
+        "LAKEHOUSE_HOME": str(settings.home_dir),
+        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+    }
+
+
+def test_a_part_or_a_bare_dbt_is_built_and_tested_and_not_published(
+    gold: BuildResult, endpoint: LakeSettings, tmp_path: Path
+) -> None:
+    before = last_published(endpoint)
+    part = build_gold(endpoint, select="stg_orders int_order_lines")
+    assert [node.name for node in part.models] == ["stg_orders", "int_order_lines"]
+    assert part.published is None
+    own = {"DBT_TARGET_PATH": str(tmp_path / "target"), "DBT_LOG_PATH": str(tmp_path / "logs")}
     bare = subprocess.run(
-        [Path(sys.executable).with_name("dbt"), "build", "--select", "reward_ledger"],
+        [Path(sys.executable).with_name("dbt"), "build", "--select", "stg_orders"],
         cwd=PROJECT,
-        env={
-            **os.environ,
-            "LAKEHOUSE_SQL_PORT": str(shop_lake.settings.sql_port),
-            "DBT_TARGET_PATH": str(tmp_path / "target"),
-            "DBT_LOG_PATH": str(tmp_path / "logs"),
-        },
+        env=environment(endpoint) | own,
         capture_output=True,
         text=True,
         check=False,
     )
     assert bare.returncode == 0, bare.stdout
-    assert ledger(shop_lake) == after
-
-    build_gold(shop_lake.settings, select="reward_ledger", full_refresh=True)
-    assert ledger(shop_lake) == after
-
-
-def publish_changes(lake: ShopLake, shop_files: Path, folder: Path) -> None:
-    """A user who comes late, a line that is paid now, and a new line."""
-    with (shop_files / "orders.csv").open() as lines:
-        orders = list(csv.DictReader(lines))
-    known = lake.current("users")
-    waiting = next(line for line in orders if int(line["user_id"]) not in known)
-    paid = next(line for line in orders if line["paid_at"] and int(line["user_id"]) in known)
-    unpaid = {**paid, "paid_at": ""}
-    new = {**paid, "line_item_id": "99999999", "price": "12.345"}
-    write(folder / "orders.csv", [unpaid, new])
-    with (shop_files / "users.csv").open() as rows:
-        late = {**next(csv.DictReader(rows)), "id": waiting["user_id"], "deleted_at": ""}
-    write(folder / "users.csv", [late])
-    lake.fill(folder)
-
-
-def write(path: Path, rows: list[dict[str, str]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def test_a_test_that_fails_is_named_with_what_it_found(
-    gold: BuildResult, endpoint: LakeSettings
-) -> None:
-    twice = "insert into gold.similar_items select * from gold.similar_items limit 1"
-    query_endpoint(endpoint, twice)
-    with pytest.raises(GoldError, match="test assert_item_and_rank.*: Got 1 res") as error:
-        build_gold(endpoint, select="assert_item_and_rank_are_unique")
-    assert "dbt.log" in str(error.value)
-    build_gold(endpoint, select="similar_items")
+    assert last_published(endpoint) == before
 
 
 def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:
@@ -145,7 +161,7 @@ def test_an_absent_endpoint_is_named(endpoint: LakeSettings) -> None:
 def test_gold_is_plain_delta_that_every_reader_opens(
     gold: BuildResult, shop_lake: ShopLake
 ) -> None:
-    for name in ("reward_ledger", "reward_points", "coupon_eligibility", "similar_items"):
+    for name in versions(shop_lake.settings):
         path = shop_lake.settings.table_path("gold", name)
         delta = DeltaTable(path)
         assert delta.protocol().min_reader_version == 1, name
@@ -156,8 +172,16 @@ def test_gold_is_plain_delta_that_every_reader_opens(
         dataset = delta.to_pyarrow_dataset()  # noqa: F841 - duckdb finds it by its name
         assert duckdb.sql("select count(*) from dataset").fetchall() == [(rows,)]
     points = pl.read_delta(shop_lake.settings.table_path("gold", "reward_points"))
-    total = sum(row["points"] for row in table(shop_lake, "reward_points"))
+    total = sum(row["points"] for row in shop_lake.mart("reward_points"))
     assert points["points"].sum() == total
+
+
+def test_the_docs_are_one_page_and_need_no_endpoint(
+    gold: BuildResult, endpoint: LakeSettings
+) -> None:
+    page = write_docs(endpoint.model_copy(update={"sql_port": 1}))
+    assert page == docs_page(endpoint)
+    assert "model.lakehouse.reward_points" in page.read_text()
 
 
 def test_each_model_and_column_is_documented(gold: BuildResult, endpoint: LakeSettings) -> None:
@@ -165,7 +189,6 @@ def test_each_model_and_column_is_documented(gold: BuildResult, endpoint: LakeSe
     models = [node for node in manifest["nodes"].values() if node["resource_type"] == "model"]
     for model in models:
         assert model["description"], model["name"]
-        if model["config"]["materialized"] != "ephemeral":
-            built = DeltaTable(endpoint.table_path("gold", model["name"])).schema().fields
-            assert {field.name for field in built} == set(model["columns"])
-            assert all(column["description"] for column in model["columns"].values())
+        built = DeltaTable(endpoint.table_path("gold_build", model["name"])).schema().fields
+        assert [field.name for field in built] == list(model["columns"]), model["name"]
+        assert all(column["description"] for column in model["columns"].values()), model["name"]

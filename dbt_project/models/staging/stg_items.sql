@@ -1,6 +1,8 @@
+{{ config(unique_key=['item_id']) }}
+
 with source as (
 
-    select * from {{ source('silver', 'items') }}
+    {{ changed_rows(source('silver', 'items_state'), ['id']) }}
 
 ),
 
@@ -17,9 +19,12 @@ renamed as (
         modifier,
 
         ---------- numerics
-        price
+        price,
+
+        ---------- booleans
+        is_deleted or is_gone as is_gone
     from source
 
 )
 
-select * from renamed
+{{ current_rows('renamed') }}

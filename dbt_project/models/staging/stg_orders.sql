@@ -1,6 +1,10 @@
+{{ config(unique_key=['invoice_id', 'line_item_id']) }}
+
 with source as (
 
-    select * from {{ source('silver', 'enriched_orders') }}
+    {{ changed_rows(
+        source('silver', 'enriched_orders'), ['invoice_id', 'line_item_id']
+    ) }}
 
 ),
 
@@ -14,20 +18,19 @@ renamed as (
         item_id,
 
         ---------- text
-        item_category,
+        item_category as category,
 
         ---------- numerics
         price,
-        silver_batch,
-
-        ---------- booleans
-        `user` is not null and not `user`.is_deleted as is_user_known,
 
         ---------- timestamps
         created_at,
-        paid_at
+        paid_at,
+
+        ---------- booleans
+        is_gone
     from source
 
 )
 
-select * from renamed
+{{ current_rows('renamed') }}

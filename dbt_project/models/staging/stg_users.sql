@@ -1,6 +1,8 @@
+{{ config(unique_key=['user_id']) }}
+
 with source as (
 
-    select * from {{ source('silver', 'users') }}
+    {{ changed_rows(source('silver', 'users_state'), ['id']) }}
 
 ),
 
@@ -9,14 +11,21 @@ renamed as (
     select
         ---------- ids
         id as user_id,
+        coalesce(resolved_id, id) as account_id,
 
-        ---------- booleans
-        deleted_at is not null as is_deleted,
+        ---------- text
+        first_name,
+        last_name,
+        email_address,
 
         ---------- timestamps
-        created_at
+        created_at,
+        deleted_at,
+
+        ---------- booleans
+        is_deleted or is_gone as is_gone
     from source
 
 )
 
-select * from renamed
+{{ current_rows('renamed') }}

@@ -1,33 +1,105 @@
-with points as (
+{{ config(unique_key=['account_id']) }}
 
-    select * from {{ ref('reward_points') }}
+with {% if is_incremental() %}
+    affected as (
+
+        {{ changed_keys(ref('reward_points'), ['account_id']) }}
+        union
+        {{ changed_keys(ref('reward_ledger'), ['account_id']) }}
+
+    ),
+{% endif %}
+
+points as (
+
+    {{ rows_of(ref('reward_points'), 'affected', ['account_id']) }}
+
+),
+
+ledger as (
+
+    {{ rows_of(ref('reward_ledger'), 'affected', ['account_id']) }}
+
+),
+
+balances as (
+
+    select
+        account_id,
+        entered_at,
+        sum(points) over (
+            partition by account_id order by entered_at
+        ) as balance
+    from ledger
+
+),
+
+moments as (
+
+    select distinct
+        account_id,
+        entered_at,
+        balance
+    from balances
+
+),
+
+crossings as (
+
+    select
+        account_id,
+        entered_at,
+        balance,
+        lag(balance, 1, 0) over (
+            partition by account_id order by entered_at
+        ) as balance_before
+    from moments
+
+),
+
+reached as (
+
+    select
+        account_id,
+        max(entered_at) as reached_at
+    from crossings
+    where
+        balance >= {{ var('coupon_threshold') }}
+        and balance_before < {{ var('coupon_threshold') }}
+    group by account_id
 
 ),
 
 judged as (
 
     select
-        user_id,
-        points,
+        points.*,
+        reached.reached_at,
         case
-            when is_deleted then 'account deleted'
-            when points >= {{ var('coupon_threshold') }} then 'enough points'
+            when points.is_deleted then 'account deleted'
+            when points.points >= {{ var('coupon_threshold') }} then 'enough points'
             else 'not enough points'
         end as reason
     from points
+    left join reached on points.account_id = reached.account_id
 
 ),
 
 final as (
 
     select
-        user_id,
+        account_id,
         reason = 'enough points' as is_eligible,
         reason,
         points,
-        greatest({{ var('coupon_threshold') }} - points, cast(0 as bigint)) as points_to_go
+        greatest({{ var('coupon_threshold') }} - points, cast(0 as bigint)) as points_to_go,
+        case when reason = 'enough points' then reached_at end as eligible_since,
+        case
+            when reason = 'enough points'
+                then reached_at + interval '{{ var("coupon_days") }}' day
+        end as expires_at
     from judged
 
 )
 
-select * from final
+{{ replacing('final', 'affected', ['account_id']) }}

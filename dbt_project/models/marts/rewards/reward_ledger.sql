@@ -1,21 +1,16 @@
-{{
-    config(
-        materialized='incremental',
-        incremental_strategy='merge',
-        unique_key=['invoice_id', 'line_item_id'],
-        on_schema_change='fail'
-    )
-}}
+{{ config(unique_key=['invoice_id', 'line_item_id', 'entry']) }}
 
-with orders as (
+with {% if is_incremental() %}
+    affected as (
 
-    select * from {{ ref('stg_orders') }} as orders
-    {% if is_incremental() %}
-        -- Also order lines that were completed or sent again since: their batch is a new one.
-        where
-            orders.silver_batch
-            > (select coalesce(max(seen.silver_batch), -1) from {{ this }} as seen)
-    {% endif %}
+        {{ changed_keys(ref('int_order_lines'), ['invoice_id', 'line_item_id']) }}
+
+    ),
+{% endif %}
+
+orders as (
+
+    {{ rows_of(ref('int_order_lines'), 'affected', ['invoice_id', 'line_item_id']) }}
 
 ),
 
@@ -23,13 +18,56 @@ judged as (
 
     select
         *,
+        {{ points_per_unit('category') }} as points_per_unit,
         case
             when paid_at is null then 'not paid'
             when not is_user_known then 'user unknown'
-            when price <= 0 then 'free item'
-            else 'earned'
+            when price = 0 then 'free item'
+            when price < 0 then 'refund'
+            else 'paid'
         end as reason
     from orders
+
+),
+
+rated as (
+
+    select
+        *,
+        case
+            when reason = 'paid'
+                then cast(floor(price * points_per_unit) as bigint)
+            when reason = 'refund'
+                then -cast(floor(-price * points_per_unit) as bigint)
+            else cast(0 as bigint)
+        end as points
+    from judged
+
+),
+
+entries as (
+
+    select
+        *,
+        case reason
+            when 'paid' then 'earned'
+            when 'refund' then 'refunded'
+            else 'none'
+        end as entry,
+        coalesce(paid_at, created_at) as entered_at
+    from rated
+
+    union all
+
+    -- What a deleted account had is taken back.
+    select
+        * except (points, reason),
+        'account deleted' as reason,
+        -points as points,
+        'reversed' as entry,
+        account_deleted_at as entered_at
+    from rated
+    where account_deleted_at is not null and points != 0
 
 ),
 
@@ -38,18 +76,14 @@ final as (
     select
         invoice_id,
         line_item_id,
+        entry,
+        account_id,
         user_id,
-        price,
-        case
-            when reason = 'earned'
-                then cast(floor(price * {{ var('points_per_currency_unit') }}) as bigint)
-            else cast(0 as bigint)
-        end as points,
+        points,
         reason,
-        paid_at,
-        silver_batch
-    from judged
+        entered_at
+    from entries
 
 )
 
-select * from final
+{{ replacing('final', 'affected', ['invoice_id', 'line_item_id']) }}

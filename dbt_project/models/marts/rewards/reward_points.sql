@@ -1,38 +1,55 @@
-with ledger as (
+{{ config(unique_key=['account_id']) }}
 
-    select * from {{ ref('reward_ledger') }}
+with users as (
+
+    select * from {{ ref('stg_users') }}
 
 ),
 
-users as (
+{% if is_incremental() %}
+    affected as (
 
-    select * from {{ ref('stg_users') }}
+        {{ changed_keys(ref('reward_ledger'), ['account_id']) }}
+        union
+        {{ changed_keys(ref('stg_users'), ['account_id']) }}
+
+    ),
+{% endif %}
+
+ledger as (
+
+    {{ rows_of(ref('reward_ledger'), 'affected', ['account_id']) }}
 
 ),
 
 totals as (
 
     select
-        user_id,
+        account_id,
         sum(points) as points,
-        count_if(reason = 'earned') as count_earning_lines,
-        max(paid_at) as last_paid_at
+        count_if(entry = 'earned') as count_earning_lines,
+        max(case when entry = 'earned' then entered_at end) as last_paid_at
     from ledger
-    group by user_id
+    group by account_id
+    having count_if(reason != 'user unknown') > 0
 
 ),
 
-joined as (
+final as (
 
     select
-        totals.user_id,
-        case when users.is_deleted then cast(0 as bigint) else totals.points end as points,
+        totals.account_id,
+        totals.points,
+        case
+            when users.deleted_at is not null then 'closed'
+            else {{ tier('totals.points') }}
+        end as tier,
         totals.count_earning_lines,
         totals.last_paid_at,
-        users.is_deleted
+        users.deleted_at is not null as is_deleted
     from totals
-    inner join users on totals.user_id = users.user_id
+    left join users on totals.account_id = users.user_id
 
 )
 
-select * from joined
+{{ replacing('final', 'affected', ['account_id']) }}

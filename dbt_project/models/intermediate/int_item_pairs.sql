@@ -1,0 +1,53 @@
+{{ config(unique_key=['invoice_id', 'item_id', 'other_item_id']) }}
+
+with {% if is_incremental() %}
+    affected as (
+
+        {{ changed_keys(ref('int_purchases'), ['invoice_id']) }}
+
+    ),
+{% endif %}
+
+purchases as (
+
+    {{ rows_of(ref('int_purchases'), 'affected', ['invoice_id']) }}
+
+),
+
+items as (
+
+    select distinct
+        invoice_id,
+        item_id
+    from purchases
+
+),
+
+counted as (
+
+    select
+        *,
+        count(*) over (partition by invoice_id) as count_items
+    from items
+
+),
+
+baskets as (
+
+    select * from counted
+    where count_items <= {{ var('largest_basket') }}
+
+),
+
+final as (
+
+    select
+        one.invoice_id,
+        one.item_id,
+        other.item_id as other_item_id
+    from baskets as one
+    inner join baskets as other on one.invoice_id = other.invoice_id
+
+)
+
+{{ replacing('final', 'affected', ['invoice_id']) }}

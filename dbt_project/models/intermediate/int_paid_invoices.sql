@@ -1,0 +1,60 @@
+{{ config(unique_key=['account_id', 'invoice_id']) }}
+
+with {% if is_incremental() %}
+    affected as (
+
+        {{ changed_keys(ref('int_order_lines'), ['account_id']) }}
+
+    ),
+{% endif %}
+
+orders as (
+
+    {{ rows_of(ref('int_order_lines'), 'affected', ['account_id']) }}
+
+),
+
+invoices as (
+
+    select
+        account_id,
+        invoice_id,
+        count_if(price >= 0) > 0 as is_purchase,
+        coalesce(min(case when price >= 0 then paid_at end), min(paid_at)) as first_paid_at,
+        coalesce(max(case when price >= 0 then paid_at end), max(paid_at)) as last_paid_at,
+        cast(sum(price) as decimal(14, 2)) as revenue
+    from orders
+    where paid_at is not null
+    group by account_id, invoice_id
+
+),
+
+numbered as (
+
+    select
+        *,
+        row_number() over (
+            partition by account_id, is_purchase order by first_paid_at, invoice_id
+        ) as place
+    from invoices
+
+),
+
+final as (
+
+    select
+        account_id,
+        invoice_id,
+        case
+            when not is_purchase then 'refund'
+            when place = 1 then 'first'
+            else 'repeat'
+        end as kind,
+        first_paid_at,
+        last_paid_at,
+        revenue
+    from numbered
+
+)
+
+{{ replacing('final', 'affected', ['account_id']) }}

@@ -1,0 +1,45 @@
+{{ config(unique_key=['month']) }}
+
+with {% if is_incremental() %}
+    affected as (
+
+        {{ changed_keys(
+            ref('int_paid_invoices'), ["cast(date_trunc('month', first_paid_at) as date) as month"]
+        ) }}
+
+    ),
+{% endif %}
+
+paid as (
+
+    select
+        *,
+        cast(date_trunc('month', first_paid_at) as date) as month
+    from {{ ref('int_paid_invoices') }}
+
+),
+
+invoices as (
+
+    {{ rows_of('paid', 'affected', ['month']) }}
+
+),
+
+final as (
+
+    select
+        month,
+        count_if(kind = 'first') as count_first_purchases,
+        count_if(kind = 'repeat') as count_repeat_purchases,
+        cast(coalesce(sum(case when kind = 'first' then revenue end), 0) as decimal(14, 2))
+            as first_revenue,
+        cast(coalesce(sum(case when kind = 'repeat' then revenue end), 0) as decimal(14, 2))
+            as repeat_revenue,
+        cast(coalesce(sum(case when kind = 'refund' then revenue end), 0) as decimal(14, 2))
+            as refunds
+    from invoices
+    group by month
+
+)
+
+{{ replacing('final', 'affected', ['month']) }}

@@ -1,0 +1,120 @@
+"""Apache Superset with the shop's dashboard, on the SQL endpoint of `lakehouse up`.
+
+`make superset` installs Superset in an environment of its own, as it needs other versions of what
+the lakehouse needs, and runs this. Its state is in `<home>/superset`: SQLite, the key of its
+sessions, the password of `admin`. It is set up when it is not there; delete it to begin anew.
+A Superset of yours takes the folder `dashboard`, zipped, by `superset import-dashboards`.
+"""
+
+import os
+import secrets
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bronze.errors import LakehouseError
+from bronze.job import exit_with
+from bronze.settings import LakeSettings, load_settings
+from lakehouse.broker import require_free_port
+from lakehouse.console import err, step
+from lakehouse.sql_endpoint import endpoint_running
+
+EXPORT = Path(__file__).with_name("dashboard")
+DEFAULT_ENDPOINT = "127.0.0.1:10000"
+SLUG = "orders-lakehouse"
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class SupersetError(LakehouseError):
+    """Superset has no endpoint to read, or one of its commands failed."""
+
+
+@app.command()
+def serve(
+    environment: Annotated[Path, typer.Argument(help="Virtual environment with Superset.")],
+    port: Annotated[int, typer.Option(help="Port of loopback to listen on.")] = 8088,
+) -> None:
+    """Serve the dashboard until Ctrl-C."""
+    settings = load_settings()
+    if not endpoint_running(settings):
+        message = (
+            f"No SQL endpoint answers at {settings.sql_host}:{settings.sql_port}, so the dashboard "
+            "has nothing to show. Start one with `lakehouse up`."
+        )
+        raise SupersetError(message)
+    require_free_port(port, "--port")
+    bin_folder, state = environment.resolve() / "bin", settings.home_dir / "superset"
+    if not (state / "password").exists():
+        shutil.rmtree(state, ignore_errors=True)
+        _set_up(bin_folder, state, settings)
+    err.print(
+        f"Dashboard: [bold]http://127.0.0.1:{port}/superset/dashboard/{SLUG}/[/bold]  "
+        f"user admin, password in {state / 'password'}",
+        soft_wrap=True,
+    )
+    gunicorn = bin_folder / "gunicorn"
+    listen = ["--bind", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"]
+    patience = ["--timeout", "120", "--graceful-timeout", "5"]  # it loads slowly, and ends at once
+    command = [gunicorn, *listen, *patience, "superset.app:create_app()"]
+    os.execve(gunicorn, command, _environment(state))  # noqa: S606 - no shell is wanted
+
+
+def _set_up(bin_folder: Path, state: Path, settings: LakeSettings) -> None:
+    """Make Superset's database, its user and the dashboard; the password is written last."""
+    state.mkdir(parents=True)
+    _write_secret(state / "secret_key", secrets.token_urlsafe(48))
+    password = secrets.token_urlsafe(12)
+    bundle = state / "dashboard.zip"
+    _zip(bundle, f"{settings.sql_host}:{settings.sql_port}")
+    user = ["--username", "admin", "--firstname", "Shop", "--lastname", "Admin"]
+    for what, command in {
+        "Making Superset's database": ["db", "upgrade"],
+        "Making the user admin": ["fab", "create-admin", *user, "--email", "admin@localhost"],
+        "Making Superset's roles": ["init"],
+        "Importing the dashboard": ["import-dashboards", "-p", str(bundle), "-u", "admin"],
+    }.items():
+        with step(what):
+            done = subprocess.run(
+                [bin_folder / "superset", *command],
+                env={**_environment(state), "FLASK_FAB_CREATE_ADMIN_PASSWORD": password},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+        if done.returncode:
+            message = f"`superset {command[0]}` failed:\n{done.stdout[-2000:]}"
+            raise SupersetError(message)
+    _write_secret(state / "password", password)
+
+
+def _environment(state: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "FLASK_APP": "superset",
+        "SUPERSET_HOME": str(state),
+        "SUPERSET_SECRET_KEY": (state / "secret_key").read_text(),
+    }
+
+
+def _zip(bundle: Path, endpoint: str) -> None:
+    """The export as Superset reads it, with the endpoint that the settings name."""
+    with zipfile.ZipFile(bundle, "w") as archive:
+        for file in sorted(EXPORT.rglob("*.yaml")):
+            text = file.read_text(encoding="utf-8").replace(DEFAULT_ENDPOINT, endpoint)
+            archive.writestr(str(file.relative_to(EXPORT.parent)), text)
+
+
+def _write_secret(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    exit_with(app)

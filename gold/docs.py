@@ -1,0 +1,38 @@
+"""The docs of the dbt models with their lineage, as one HTML page."""
+
+import shutil
+from pathlib import Path
+
+from bronze.settings import LakeSettings
+from gold.build import target_path
+from gold.dbt import run_dbt
+from gold.errors import GoldError
+
+
+def docs_page(settings: LakeSettings) -> Path:
+    """Where `write_docs` puts the page."""
+    return settings.home_dir / "dbt-docs" / "static_index.html"
+
+
+def write_docs(settings: LakeSettings) -> Path:
+    """Write the docs of the models as they were last built; returns the page.
+
+    Names and types of columns come from the models' contracts and not from the tables, so no SQL
+    endpoint is needed. dbt works in a folder of its own, as a build may run.
+
+    Raises:
+        GoldError: gold was not built yet, or dbt could not run.
+    """
+    built = target_path(settings) / "manifest.json"
+    if not built.exists():
+        message = f"{built} is not there, as gold was not built yet. Run `lakehouse gold` first."
+        raise GoldError(message)
+    page = docs_page(settings)
+    page.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(built, page.parent)
+    command = ["docs", "generate", "--static", "--no-compile", "--empty-catalog"]
+    code, log = run_dbt(settings, page.parent, command)
+    if code:
+        message = f"dbt could not write its docs. See {log}."
+        raise GoldError(message)
+    return page

@@ -1,0 +1,176 @@
+"""How good the recommendations are: measured by what accounts bought last.
+
+The last invoice of each account is held out, the models of `dbt_project` make recommendations from
+the others, in a schema of their own, and what they recommend is compared with what was bought. So
+it is the SQL of the marts that is measured. An invoice of one account may be older than those of
+others that it is judged by: the measure compares recommenders, it does not foretell sales.
+"""
+
+import contextlib
+import json
+import random
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from bronze.settings import LakeSettings
+from gold.build import alone, read_results
+from gold.catalog import literal
+from gold.dbt import run_dbt
+from gold.endpoint import query_endpoint
+from gold.errors import GoldError
+
+SCHEMA = "gold_evaluation"
+AT = 10  # recommendations per account
+SEED = 1
+
+Ranking = Mapping[int, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How well one recommender has foretold what accounts bought last.
+
+    accounts: how many were asked; those whose last invoice has an item that could be recommended,
+        one that is known and that they did not have.
+    """
+
+    recommender: str
+    accounts: int
+    hit_rate: float
+    reciprocal_rank: float
+
+
+def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
+    """Measure `user_recommendations` beside two recommenders that know nothing of the account.
+
+    `popularity` recommends to each account what is in most baskets, `random` anything; neither what
+    the account has. Uses the running SQL endpoint, and leaves nothing behind.
+
+    Raises:
+        GoldError: gold is being built, or dbt failed, or there is nothing to measure by.
+    """
+    with alone(settings), _schema(settings):
+        _build(settings)
+        held_out: dict[int, set[int]] = defaultdict(set)
+        for row in _rows(settings, "held_out_purchases", "account_id", "item_id", "is_findable"):
+            if row["is_findable"]:
+                held_out[row["account_id"]].add(row["item_id"])
+        items = sorted(row["item_id"] for row in _rows(settings, "stg_items", "item_id"))
+        bought = _rows(settings, "int_purchases", "invoice_id", "account_id", "item_id")
+        ranked = _rows(settings, "user_recommendations", "account_id", "rank", "item_id")
+    if not held_out:
+        message = (
+            "No account has bought anything new with its last invoice, so there is nothing to "
+            "measure recommendations by. Publish more orders."
+        )
+        raise GoldError(message)
+    owned: dict[int, set[int]] = {account: set() for account in held_out}
+    for row in bought:
+        owned.get(row["account_id"], set()).add(row["item_id"])
+    ours: dict[int, list[int]] = defaultdict(list)
+    for row in sorted(ranked, key=lambda row: (row["account_id"], row["rank"])):
+        ours[row["account_id"]].append(row["item_id"])
+    invoices = Counter(item for _, item in {(row["invoice_id"], row["item_id"]) for row in bought})
+    popular = sorted(items, key=lambda item: (-invoices[item], item))
+    return [
+        judge("user_recommendations", ours, held_out),
+        judge("popularity", _first_new(popular, owned), held_out),
+        judge("random", _any_new(items, owned), held_out),
+    ]
+
+
+def judge(
+    recommender: str, recommended: Ranking, held_out: Mapping[int, set[int]], at: int = AT
+) -> Quality:
+    """Hit rate and mean reciprocal rank of rankings, with `at` places each.
+
+    Args:
+        recommender: its name.
+        recommended: by account, items from the best on; an account that is absent has none.
+        held_out: by account, what there was to find.
+    """
+    ranks = [
+        first_hit(recommended.get(account, ())[:at], found) for account, found in held_out.items()
+    ]
+    return Quality(recommender, len(ranks), hit_rate(ranks), mean_reciprocal_rank(ranks))
+
+
+def first_hit(recommended: Sequence[int], found: set[int]) -> int | None:
+    """The rank, from 1, of the first item that is among those found; None if none is."""
+    return next((rank for rank, item in enumerate(recommended, 1) if item in found), None)
+
+
+def hit_rate(ranks: Sequence[int | None]) -> float:
+    """Share of the rankings that have a hit.
+
+    Deshpande and Karypis, "Item-based top-N recommendation algorithms", ACM Transactions on
+    Information Systems 22(1), 2004, section 5.1, for one held-out item; here one of several will
+    do.
+    """
+    return sum(rank is not None for rank in ranks) / len(ranks)
+
+
+def mean_reciprocal_rank(ranks: Sequence[int | None]) -> float:
+    """Mean of 1 / rank of the first hit, 0 where there is none.
+
+    Voorhees, "The TREC-8 question answering track report", TREC 1999.
+    """
+    return sum(1 / rank for rank in ranks if rank is not None) / len(ranks)
+
+
+def _first_new(ranking: Sequence[int], owned: Mapping[int, set[int]]) -> Ranking:
+    def few(mine: set[int]) -> list[int]:
+        return [item for item in ranking[: AT + len(mine)] if item not in mine]
+
+    return {account: few(mine) for account, mine in owned.items()}
+
+
+def _any_new(items: Sequence[int], owned: Mapping[int, set[int]]) -> Ranking:
+    rng = random.Random(SEED)  # noqa: S311 - repeatable, no secret
+
+    def few(mine: set[int]) -> list[int]:
+        drawn = rng.sample(items, min(AT + len(mine), len(items)))
+        return [item for item in drawn if item not in mine]
+
+    return {account: few(mine) for account, mine in sorted(owned.items())}
+
+
+@contextlib.contextmanager
+def _schema(settings: LakeSettings) -> Iterator[None]:
+    """An empty schema, dropped at the end; what a killed run has left goes first."""
+    folder = settings.lake_dir / SCHEMA
+    drop = f"drop schema if exists {SCHEMA} cascade"
+    query_endpoint(settings, drop)
+    shutil.rmtree(folder, ignore_errors=True)
+    query_endpoint(settings, f"create schema {SCHEMA} location '{literal(folder)}'")
+    try:
+        yield
+    finally:
+        query_endpoint(settings, drop)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(settings: LakeSettings) -> None:
+    target = settings.home_dir / "dbt-evaluation"
+    results = target / "run_results.json"
+    results.unlink(missing_ok=True)
+    variables = {"hold_out_last_invoice": True, "recommendations_per_account": AT}
+    command = ["run", "--target", "evaluation", "--vars", json.dumps(variables)]
+    code, log = run_dbt(settings, target, [*command, "--select", "+user_recommendations"])
+    if code:
+        failed = read_results(results).failed if results.exists() else []
+        said = "; ".join(map(str, failed)) or f"dbt ended with {code}"
+        message = f"The recommendations could not be made: {said}. See {log}."
+        raise GoldError(message)
+
+
+def _rows(settings: LakeSettings, name: str, *columns: str) -> list[dict[str, Any]]:
+    table = DeltaTable(settings.table_path(SCHEMA, name))
+    rows: list[dict[str, Any]] = pa.table(table.scan(list(columns))).to_pylist()
+    return rows

@@ -1,0 +1,210 @@
+"""Publishes what was built and tested: a mart becomes what its build is, in one commit.
+
+The files of a build are linked into the folder of the mart, so nothing is copied, and readers of
+either path see a table of its own. All links are made first; the commits then follow one another
+within milliseconds, and last the cut, which says which versions belong together.
+"""
+
+import datetime as dt
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from bronze.settings import LakeSettings
+from gold.endpoint import query_endpoint
+from gold.tables import BUILT, CUTS
+from silver.direct import DirectTable
+
+MANY_FILES = 32
+SMALL_FILE = 16 << 20
+
+
+@dataclass(frozen=True)
+class PublishedCut:
+    """A row of `gold.cuts`."""
+
+    published_at: dt.datetime
+    silver_batch: int
+    versions: dict[str, int]
+    built_versions: dict[str, int]
+    silver_versions: dict[str, int]
+    project: str
+
+
+def last_published(settings: LakeSettings) -> PublishedCut | None:
+    """The newest row of `gold.cuts`, or None."""
+    if not CUTS.exists(settings):
+        return None
+    table = DirectTable(CUTS, settings)
+    instants = table.column("published_at").to_pylist()
+    if not instants:
+        return None
+    [row] = [
+        row
+        for row in table.rows([column.name for column in CUTS.columns])
+        if row["published_at"] == max(instants)
+    ]
+    maps = {name: dict(row[name]) for name in row if name.endswith("versions")}
+    return PublishedCut(**{**row, **maps})
+
+
+def publish(
+    settings: LakeSettings,
+    marts: Iterable[str],
+    built: Iterable[str],
+    silver: tuple[int, dict[str, int]],
+    project: str,
+) -> PublishedCut:
+    """Let readers see what was built, and note which versions belong together.
+
+    Args:
+        settings: where the lake is.
+        marts: the models to publish.
+        built: all models that are tables.
+        silver: the batch and the table versions of silver that were read.
+        project: checksum of the models.
+    """
+    before = last_published(settings)
+    for name in built:
+        _keep_small(settings.table_path(BUILT, name), settings.history_days)
+    tables = {name: _Mart(settings, name) for name in marts}
+    for table in tables.values():
+        table.link()
+    for table in tables.values():
+        table.commit()
+    built_versions = {
+        name: DeltaTable(settings.table_path(BUILT, name)).version() for name in built
+    }
+    cut = PublishedCut(
+        published_at=dt.datetime.now(dt.timezone.utc),
+        silver_batch=silver[0],
+        versions={name: table.version for name, table in tables.items()},
+        built_versions=built_versions,
+        silver_versions=silver[1],
+        project=project,
+    )
+    DirectTable(CUTS, settings).append([vars(cut)])
+    for name, table in tables.items():
+        if table.is_new:
+            path = settings.table_path("gold", name)
+            query_endpoint(
+                settings, f"CREATE TABLE IF NOT EXISTS gold.`{name}` USING delta LOCATION '{path}'"
+            )
+    for name in before.versions.keys() - tables.keys() if before else ():
+        query_endpoint(settings, f"DROP TABLE IF EXISTS gold.`{name}`")
+        shutil.rmtree(settings.table_path("gold", name), ignore_errors=True)
+    return cut
+
+
+class _Mart:
+    """A published table, and the build that it is to become."""
+
+    def __init__(self, settings: LakeSettings, name: str) -> None:
+        self._from = Path(settings.table_path(BUILT, name))
+        self._to = Path(settings.table_path("gold", name))
+        self._build = DeltaTable(self._from)
+        self.is_new = not DeltaTable.is_deltatable(str(self._to))
+        described = self._build.metadata()
+        self._table = DeltaTable.create(
+            self._to,
+            schema=self._build.schema(),
+            mode="ignore",
+            description=described.description,
+            configuration={"delta.logRetentionDuration": "interval 7 days"},
+        )
+        self._days = settings.history_days
+
+    @property
+    def version(self) -> int:
+        """The version that readers see."""
+        return self._table.version()
+
+    def link(self) -> None:
+        """Bring the new files; nobody sees them yet."""
+        for path in self._files(self._build).keys() - self._files(self._table).keys():
+            target = self._to / path
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _link(self._from / path, target)
+
+    def commit(self) -> None:
+        """Let readers see them, if there is anything new."""
+        new, old = self._files(self._build), self._files(self._table)
+        is_changed = self._build.schema() != self._table.schema()
+        if new.keys() == old.keys() and not is_changed:
+            return
+        gone = [_remove(row) for path, row in old.items() if path not in new]
+        actions: list[AddAction | RemoveAction] = [
+            _add(row) for path, row in new.items() if is_changed or path not in old
+        ]
+        if not is_changed:  # else the transaction takes away all that is there
+            actions += gone
+        mode = "overwrite" if is_changed else "append"
+        self._table.create_write_transaction(actions, mode, self._build.schema())
+        self._table.update_incremental()
+        if len(gone) > MANY_FILES:
+            self._table.vacuum(self._days * 24, dry_run=False)
+
+    @staticmethod
+    def _files(table: DeltaTable) -> dict[str, dict[str, Any]]:
+        rows = pa.table(table.get_add_actions()).to_pylist()
+        return {row["path"]: row for row in rows}
+
+
+def _keep_small(path: str, days: int) -> None:
+    """Compact a build that has many small files, and forget the old ones."""
+    table = DeltaTable(path)
+    sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
+    if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:
+        table.optimize.compact(target_size=SMALL_FILE * 8)
+        table.vacuum(days * 24, dry_run=False)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        draft = target.with_name(f".{target.name}")
+        shutil.copy2(source, draft)
+        draft.replace(target)
+
+
+def _add(row: dict[str, Any]) -> AddAction:
+    stats = {
+        "numRecords": row["num_records"],
+        "minValues": _comparable(row.get("min")),
+        "maxValues": _comparable(row.get("max")),
+        "nullCount": row.get("null_count") or {},
+    }
+    text = json.dumps(stats)
+    return AddAction(row["path"], row["size_bytes"], {}, row["modification_time"], True, text)
+
+
+def _remove(row: dict[str, Any]) -> RemoveAction:
+    now = int(time.time() * 1000)
+    return RemoveAction(row["path"], True, now, row["size_bytes"], {})
+
+
+def _comparable(values: dict[str, Any] | None) -> dict[str, Any]:
+    """Statistics as Delta's log has them; instants are left out, as it rounds them."""
+    found: dict[str, Any] = {}
+    for name, value in (values or {}).items():
+        if isinstance(value, bool | dt.datetime) or value is None:
+            continue
+        if isinstance(value, int | float | str):
+            found[name] = value
+        elif isinstance(value, Decimal):
+            found[name] = float(value)
+        elif isinstance(value, dt.date):
+            found[name] = value.isoformat()
+    return found

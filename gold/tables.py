@@ -1,0 +1,37 @@
+"""Tables that gold keeps about itself, beside the marts of `dbt_project`."""
+
+from bronze.envelope import Column
+from bronze.tables import TableSpec
+
+BUILT = "gold_build"  # the schema where dbt builds and tests; `gold` is what was published of it
+
+CUTS = TableSpec(
+    "gold",
+    "cuts",
+    "Versions of all tables that belong together. Grain: one time that gold was published",
+    (
+        Column("published_at", "timestamp", "When it was published", nullable=False),
+        Column("silver_batch", "bigint", "Cut of silver that it shows", nullable=False),
+        Column("versions", "map<string,bigint>", "Delta version by mart", nullable=False),
+        Column("built_versions", "map<string,bigint>", "The same in gold_build", nullable=False),
+        Column("silver_versions", "map<string,bigint>", "Of silver, by table", nullable=False),
+        Column("project", "string", "Checksum of the models", nullable=False),
+    ),
+    {"delta.appendOnly": "true"},
+)
+
+RUNS = TableSpec(
+    "gold",
+    "runs",
+    "What became of each model and test. Grain: one node of one run of dbt",
+    (
+        Column("started_at", "timestamp", "When the run began", nullable=False),
+        Column("outcome", "string", "Of the run: published, tested or failed", nullable=False),
+        Column("kind", "string", "model, test, unit_test or operation", nullable=False),
+        Column("name", "string", "Name of the node", nullable=False),
+        Column("status", "string", "success, pass, warn, error, fail or skipped", nullable=False),
+        Column("seconds", "double", "How long it took", nullable=False),
+        Column("message", "string", "What dbt said"),
+    ),
+    {"delta.appendOnly": "true"},
+)

@@ -1,0 +1,108 @@
+"""The charts, as Vega-Lite. Their colours are variables of the style sheet, as a dark screen and
+paper each need their own.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import altair as alt
+
+Unit = Literal["day", "month", "year"]
+
+# Okabe and Ito's colours, which people with any colour vision tell apart; grey is for the rest.
+SERIES = tuple(f"var(--series-{number})" for number in range(1, 7))
+REST = "var(--series-rest)"
+
+BINS = {
+    "day": alt.TimeUnitParams(unit="yearmonthdate", utc=True),
+    "month": alt.TimeUnitParams(unit="yearmonth", utc=True),
+    "year": alt.TimeUnitParams(unit="year", utc=True),
+}
+TIMES = {"day": "%-d %B %Y", "month": "%B %Y", "year": "%Y"}
+TIME_CHART, BAR = 240, 28  # heights in pixels
+ROOM = alt.ExprRef("width - 80")  # the numbers behind the bars need the rest
+
+
+def over_time(
+    rows: Sequence[dict[str, Any]],
+    unit: Unit,
+    measure: str,
+    categories: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """Bars by day, month or year; stacked where there are categories.
+
+    Args:
+        rows: `start` (a time) and `value`; with categories `category`, and its `place` in a stack.
+        unit: how long a bar lasts.
+        measure: what the value is.
+        categories: names and colours.
+    """
+    chart = alt.Chart(alt.InlineData([_plain(row) for row in rows])).mark_bar(color=SERIES[0])
+    tooltip = [
+        alt.Tooltip("start:T", timeUnit=BINS[unit], title=unit, format=TIMES[unit]),
+        alt.Tooltip("value:Q", title=measure, format=",.0f"),
+    ]
+    if categories:
+        names, colours = zip(*categories, strict=True)
+        scale = alt.Scale(domain=list(names), range=list(colours))
+        colour = alt.Color("category:N", scale=scale, legend=None)
+        chart = chart.encode(color=colour, order="place:Q")
+        tooltip.insert(1, alt.Tooltip("category:N"))
+    chart = chart.encode(
+        x=alt.X(
+            "start:T",
+            timeUnit=BINS[unit],
+            title=None,
+            scale=alt.Scale(type="utc"),
+            axis=alt.Axis(labelBound=True),
+        ),
+        y=alt.Y("value:Q", title=None, axis=alt.Axis(format="~s", tickCount=5)),
+        tooltip=tooltip,
+    )
+    return _finished(chart, TIME_CHART)
+
+
+def bars(rows: Sequence[tuple[str, Any]], measure: str) -> dict[str, Any]:
+    """A horizontal bar for each name, with its number behind it, in the order of the rows."""
+    values = [{"name": name, "value": float(value or 0)} for name, value in rows]
+    axis = alt.Axis(ticks=False, domain=False, labelLimit=150, labelPadding=8)
+    base = alt.Chart(alt.InlineData(values)).encode(
+        y=alt.Y("name:N", sort=None, title=None, axis=axis),
+        x=alt.X("value:Q", axis=None, scale=alt.Scale(range=[0, ROOM], nice=False)),
+        tooltip=[
+            alt.Tooltip("name:N", title="name"),
+            alt.Tooltip("value:Q", title=measure, format=",.0f"),
+        ],
+    )
+    drawn = base.mark_bar(color=SERIES[0])
+    numbers = base.mark_text(align="left", dx=6).encode(text=alt.Text("value:Q", format=",.0f"))
+    return _finished(alt.layer(drawn, numbers), BAR * len(values))
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as JSON can have it."""
+    return {**row, "start": row["start"].strftime("%Y-%m-%d"), "value": float(row["value"] or 0)}
+
+
+def _finished(chart: alt.TopLevelMixin, height: int) -> dict[str, Any]:
+    spec: dict[str, Any] = (
+        chart.properties(width="container", height=height)
+        .configure(
+            font="system-ui, sans-serif",
+            background="transparent",
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+            padding=2,
+        )
+        .configure_view(stroke=None)
+        .configure_text(color="var(--ink)", fontSize=13)
+        .configure_axis(
+            labelColor="var(--soft)",
+            labelFontSize=12.5,
+            gridColor="var(--line)",
+            domainColor="var(--line)",
+            tickColor="var(--line)",
+        )
+        .configure_axisX(grid=False)
+        .to_dict()
+    )
+    return spec

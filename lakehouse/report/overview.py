@@ -1,0 +1,200 @@
+"""The head of the page, the flow from the topics to gold, and what waits or was refused."""
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lakehouse.report.blocks import Block, Form, Table, Tile, table
+from lakehouse.report.forms import age
+from lakehouse.report.snapshot import NotShownError, Snapshot
+from lakehouse.status import TableStatus
+from silver.tables import RECONCILIATION
+
+HEAD: tuple[tuple[str, Form, str, str], ...] = (
+    (
+        "Revenue",
+        "number",
+        "gold.sales_by_day",
+        'select sum(revenue) as value from "gold.sales_by_day"',
+    ),
+    (
+        "Paid invoices",
+        "number",
+        "gold.thank_you_mails",
+        'select count(*) as value from "gold.thank_you_mails"',
+    ),
+    (
+        "Customers",
+        "number",
+        "gold.customers",
+        'select count(*) as value from "gold.customers"',
+    ),
+    (
+        "Of them bought again",
+        "percent",
+        "gold.customers",
+        'select avg(cast(is_repeat as double)) as value from "gold.customers"',
+    ),
+    (
+        "Reward points",
+        "number",
+        "gold.reward_points",
+        'select sum(points) as value from "gold.reward_points"',
+    ),
+    (
+        "Coupons to use",
+        "number",
+        "gold.coupon_eligibility",
+        'select count(*) as value from "gold.coupon_eligibility" where is_eligible',
+    ),
+    (
+        "Order lines that wait",
+        "number",
+        "silver.enriched_orders",
+        'select count(*) as value from "silver.enriched_orders" where missing_lookups > 0',
+    ),
+    (
+        "Records in quarantine",
+        "number",
+        "silver.quarantine",
+        "select count(*) as value from \"silver.quarantine\" where status = 'open'",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class GoldCut:
+    """What gold shows: the last batch of silver that it was built from, and silver's own last."""
+
+    published_at: dt.datetime
+    silver_batch: int
+    latest_batch: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the flow: how fresh it is, and its tables."""
+
+    name: str
+    freshness: str
+    table: Table
+
+
+def head(lake: Snapshot) -> list[Tile]:
+    """The few numbers that come first."""
+    tiles = []
+    for name, form, source, sql in HEAD:
+        try:
+            value = lake.rows(sql, source)[0]["value"]
+        except NotShownError:
+            value = None
+        tiles.append(Tile(name, form, value))
+    return tiles
+
+
+def gold_cut(lake: Snapshot) -> GoldCut | None:
+    """The cut that gold was last published from; None if it was not published yet."""
+    try:
+        found = lake.rows(
+            """
+            select published_at, silver_batch, latest_batch
+            from "gold.cuts"
+            cross join (select max(silver_batch) as latest_batch from "silver.cuts") as silver
+            order by published_at desc limit 1
+            """,
+            "gold.cuts",
+            "silver.cuts",
+        )
+    except NotShownError:
+        return None
+    return GoldCut(**found[0]) if found else None
+
+
+def flow(lines: Sequence[TableStatus], cut: GoldCut | None, now: dt.datetime) -> list[Stage]:
+    """The stages from the topics to gold, as `lakehouse status` sees their tables."""
+    bronze, silver, gold = (
+        [line for line in lines if line.table.startswith(f"{layer}.")]
+        for layer in ("bronze", "silver", "gold")
+    )
+    messages = [
+        (_name(line), None if line.lag_messages is None else (line.rows or 0) + line.lag_messages)
+        for line in bronze
+    ]
+    return [
+        Stage(
+            "Topics", _unread(bronze), Table("", {"topic": "text", "messages": "number"}, messages)
+        ),
+        Stage("Bronze", _newest(bronze, now), _counts(bronze)),
+        Stage("Silver", _newest(silver, now), _counts(silver, _books(silver))),
+        Stage("Gold", _published(cut, now), _counts(gold)),
+    ]
+
+
+def waiting(lines: Sequence[TableStatus]) -> Table:
+    """How many rows wait for what a lookup should find."""
+    prefix = "silver.missing_"
+    rows = [
+        (line.table.removeprefix(prefix), line.rows)
+        for line in lines
+        if line.table.startswith(prefix)
+    ]
+    note = "They are complete as soon as it is published; `silver.missing_…` lists them."
+    return Table("Order lines that wait", {"for": "text", "order lines": "number"}, rows, note)
+
+
+def quarantine(lake: Snapshot) -> Iterable[Block]:
+    """What was refused, by reason."""
+    rows = lake.rows(
+        """
+        select topic, reason, status, count(*) as records, max(publish_time) as newest
+        from "silver.quarantine"
+        group by topic, reason, status order by 4 desc, topic, reason, status limit 20
+        """,
+        "silver.quarantine",
+    )
+    yield table(
+        "Refused records, by reason",
+        {
+            "topic": "text",
+            "reason": "text",
+            "status": "text",
+            "records": "number",
+            "newest": "time",
+        },
+        rows,
+        "`lakehouse quarantine show` has samples, `replay` brings them in after a fix.",
+    )
+
+
+def _name(line: TableStatus) -> str:
+    return line.table.split(".", 1)[1]
+
+
+def _counts(lines: Sequence[TableStatus], note: str = "") -> Table:
+    rows = [(_name(line), line.rows) for line in lines]
+    return Table("", {"table": "text", "rows": "number"}, rows, note)
+
+
+def _books(silver: Sequence[TableStatus]) -> str:
+    said = [line.note for line in silver if line.table == RECONCILIATION.full_name and line.note]
+    return f"Messages: {said[0]}." if said else ""
+
+
+def _unread(bronze: Sequence[TableStatus]) -> str:
+    lags = [line.lag_messages for line in bronze if line.lag_messages is not None]
+    if len(lags) < len(bronze):
+        return "No broker answered."
+    return f"{sum(lags):,} messages are not in bronze yet." if sum(lags) else "All is in bronze."
+
+
+def _newest(lines: Sequence[TableStatus], now: dt.datetime) -> str:
+    times = [line.newest for line in lines if line.newest is not None]
+    return f"Newest message {age(max(times), now)} old." if times else "No message yet."
+
+
+def _published(cut: GoldCut | None, now: dt.datetime) -> str:
+    if cut is None:
+        return "Not published yet."
+    behind = cut.latest_batch - cut.silver_batch
+    state = f"{behind} batches behind silver" if behind > 0 else "up to date with silver"
+    return f"Published {age(cut.published_at, now)} ago, {state}."

@@ -1,0 +1,118 @@
+"""Puts the page together and writes it."""
+
+import base64
+import datetime as dt
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bronze.errors import LakehouseError, SettingsError
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from gold.docs import docs_page
+from lakehouse.report import accounts, forms, overview, recommendations, sales
+from lakehouse.report.blocks import Figure, Section, Table, section
+from lakehouse.report.snapshot import Snapshot
+from lakehouse.status import lake_status
+
+VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # what altair writes, such as v6.4
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def write_report(
+    settings: LakeSettings, topics: TopicFile, out: Path | None = None, *, now: dt.datetime
+) -> Path:
+    """Write a page on the lake that needs no network and no other file; returns where it is.
+
+    Args:
+        settings: the lake.
+        topics: the declared topics.
+        out: the file; `lakehouse-report.html` in the home if None.
+        now: when the page is made; ages are told from here.
+
+    Raises:
+        LakehouseError: the lake has no table yet.
+        SettingsError: `out` is a folder.
+    """
+    out = out or settings.home_dir / "lakehouse-report.html"
+    if out.is_dir():
+        message = f"--out {out} is a folder; name a file, such as {out / 'lakehouse-report.html'}."
+        raise SettingsError(message)
+    lines = lake_status(settings, topics)
+    if all(line.rows is None for line in lines):
+        message = (
+            f"There is no table in {settings.lake_dir} yet, so there is nothing to report. Run "
+            "`lakehouse up` and `lakehouse publish`, or `lakehouse demo` for a generated shop."
+        )
+        raise LakehouseError(message)
+    lake = Snapshot(settings)
+    cut = overview.gold_cut(lake)
+    found = _sections(lake, overview.waiting(lines))
+    docs = docs_page(settings)
+    figures = [block for each in found for block in each.blocks if isinstance(block, Figure)]
+    text = _render(
+        made_at=now,
+        cut=cut,
+        tiles=overview.head(lake),
+        stages=overview.flow(lines, cut, now),
+        sections=found,
+        specs={figure.name: figure.spec for figure in figures},
+        docs=os.path.relpath(docs, out.resolve().parent) if docs.exists() else None,
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    draft = out.with_name(f"{out.name}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(out)
+    return out
+
+
+def _sections(lake: Snapshot, waiting: Table) -> Sequence[Section]:
+    return [
+        section(
+            lake,
+            "sales",
+            "Sales",
+            sales.revenue_over_time,
+            sales.orders_over_time,
+            sales.categories,
+        ),
+        section(lake, "customers", "Customers", accounts.segments),
+        section(lake, "rewards", "Rewards", accounts.tiers, accounts.coupons),
+        section(
+            lake,
+            "recommendations",
+            "Recommendations",
+            recommendations.similar_items,
+            recommendations.best_customers,
+            recommendations.recommended_items,
+            recommendations.affinities,
+        ),
+        section(lake, "waiting", "Waiting and refused", lambda _: [waiting], overview.quarantine),
+    ]
+
+
+def _render(**shown: Any) -> str:
+    pages = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {"written": forms.written, "instant": forms.instant}
+    style, draw = ((TEMPLATES / name).read_text() for name in ("page.css", "page.js"))
+    script = vl_convert.javascript_bundle(draw, vl_version=VEGA_LITE)
+    return pages.get_template("page.html.j2").render(
+        style=style, script=script, digest=_digest(script), **shown
+    )
+
+
+def _digest(script: str) -> str:
+    """How the page's policy names the script that may run, so that no other does."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,25 @@
+"""Gold of the suite's lake before and after changes, for all tests of gold."""
+
+from pathlib import Path
+
+import pytest
+from gold_changes import Changes, change_recommendations, change_rewards
+from gold_checks import published
+from shop_lake import ShopLake
+
+from gold.build import BuildResult, build_gold
+
+
+@pytest.fixture(scope="session")
+def changes(
+    gold: BuildResult,
+    shop_lake: ShopLake,
+    shop_files: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Changes:
+    """What rewards and recommendations are made of has changed, and gold was built again."""
+    before = published(shop_lake.settings)
+    change_rewards(shop_lake, shop_files, tmp_path_factory.mktemp("rewards"))
+    fates = change_recommendations(shop_lake, shop_files, tmp_path_factory.mktemp("planted"))
+    build_gold(shop_lake.settings)
+    return Changes(before, fates)

@@ -1,0 +1,83 @@
+"""Recommendations on real tables: the same as plain Python says, and better than chance."""
+
+from collections import defaultdict
+from typing import Any
+
+import gold_model
+from gold_changes import Changes
+from planted_shop import ACCOUNTS, FAITH
+from shop_lake import ShopLake
+
+from gold.evaluate import Quality, evaluate_recommendations, judge
+from gold.publish import last_published
+from gold.tables import BUILT
+
+
+def assert_recommendations_are_right(lake: ShopLake) -> None:
+    lines, users, items = lake.enriched(), lake.current("users"), lake.current("items")
+    affinity = {
+        (r["item_id"], r["other_item_id"]): (
+            r["count_invoices"],
+            r["support"],
+            r["confidence"],
+            r["lift"],
+        )
+        for r in lake.table("item_affinity", BUILT).collect()
+    }
+    assert affinity == gold_model.item_affinity(lines.values(), items)
+    similar = ranked(lake, "similar_items", "item_id", "similar_item_id count_invoices traits")
+    assert similar == gold_model.similar_items(lines.values(), items.values())
+    recommended = ranked(lake, "user_recommendations", "account_id", "item_id score reason")
+    assert recommended == gold_model.user_recommendations(lines, users, items)
+
+
+def ranked(lake: ShopLake, name: str, of: str, columns: str) -> dict[int, list[tuple[Any, ...]]]:
+    """The rows of a mart by what they belong to, in the order of their ranks."""
+    names = columns.replace("traits", "count_shared_traits").split()
+    found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in sorted(lake.table(name, BUILT).collect(), key=lambda row: row["rank"]):
+        found[row[of]].append(tuple(row[column] for column in names))
+        assert row["rank"] == len(found[row[of]]), row
+    return dict(found)
+
+
+def test_recommendations_follow_changes_of_orders_items_and_users(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    assert_recommendations_are_right(shop_lake)
+    items = {row["item_id"] for row in shop_lake.table("item_affinity", BUILT).collect()}
+    assert changes.fates["late"] in items
+    assert changes.fates["deleted"] not in items
+    advised = {
+        row["account_id"]: row["reason"]
+        for row in shop_lake.table("user_recommendations", BUILT).collect()
+    }
+    assert not {changes.fates["merged"], changes.fates["closed"]} & advised.keys()
+
+
+def test_what_goes_together_is_found_and_beats_popularity_and_chance(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    before = last_published(shop_lake.settings)
+    ours, popular, anything = evaluate_recommendations(shop_lake.settings)
+    assert [q.recommender for q in (ours, popular, anything)] == [
+        "user_recommendations",
+        "popularity",
+        "random",
+    ]
+    assert ours.accounts == popular.accounts == anything.accounts >= 0.9 * ACCOUNTS
+    assert ours.hit_rate > 0.7 * FAITH
+    for other in (popular, anything):
+        assert ours.hit_rate > 2 * other.hit_rate
+        assert ours.reciprocal_rank > 2 * other.reciprocal_rank
+
+    assert not (shop_lake.settings.lake_dir / "gold_evaluation").exists()
+    assert last_published(shop_lake.settings) == before
+    assert_recommendations_are_right(shop_lake)
+
+
+def test_measures_of_rankings() -> None:
+    held_out = {1: {10}, 2: {20, 21}, 3: {30}, 4: {40}}
+    recommended = {1: [9, 8, 7, 10], 2: [21, 20], 3: [1, 2, 3, 4, 30], 5: [1]}
+    found = judge("mine", recommended, held_out, at=4)
+    assert found == Quality("mine", accounts=4, hit_rate=0.5, reciprocal_rank=(1 / 4 + 1) / 4)

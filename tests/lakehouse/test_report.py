@@ -1,0 +1,426 @@
+"""The report of a small lake: what the page says, and that it needs nothing else."""
+
+import datetime as dt
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import vl_convert
+from bs4 import BeautifulSoup
+from deltalake import DeltaTable, write_deltalake
+from ports import free_port
+
+from bronze.errors import LakehouseError, SettingsError
+from bronze.settings import LakeSettings, load_settings
+from bronze.tables import delta_tables
+from bronze.topics import load_topics
+from gold.docs import docs_page
+from lakehouse.report import write_report
+from lakehouse.report.blocks import Figure
+from lakehouse.report.sales import revenue_over_time
+from lakehouse.report.snapshot import Snapshot
+
+UTC = dt.timezone.utc
+NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+EVIL = "</script><script>alert(1)</script>"
+PLACE = {"ledger": 1, "entry": 0, "batch_index": 0, "partition": 0}
+DOCS_FROM_PAGE = "../dbt-docs/static_index.html"
+Table = list[list[str]]
+
+
+class Page:
+    """A written page, as a browser reads it."""
+
+    def __init__(self, path: Path) -> None:
+        self.html = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        self.text = " ".join(self.html.get_text(" ").split())
+
+    def rows(self, title: str) -> Table:
+        """The rows of the table below a heading."""
+        heading = self.html.find("h3", string=title)
+        assert heading is not None, title
+        cells = [row.find_all("td") for row in heading.parent.select("tbody tr")]
+        return [[cell.get_text(" ", strip=True) for cell in row] for row in cells]
+
+    def tiles(self) -> dict[str, str]:
+        """The numbers of the head."""
+        return {
+            tile.dt.get_text(): tile.dd.get_text()
+            for tile in self.html.select(".tiles > div")
+            if tile.dt and tile.dd
+        }
+
+    def notices(self) -> list[str]:
+        """What is said of that which is not there."""
+        return [
+            " ".join(notice.get_text().split())
+            for notice in self.html.select("main section .notice")
+        ]
+
+    def specs(self) -> dict[str, Any]:
+        """The charts by name."""
+        element = self.html.find("script", id="specs")
+        assert element is not None
+        found: dict[str, Any] = json.loads(element.get_text())
+        return found
+
+    def drawn(self, chart: str) -> list[dict[str, Any]]:
+        """The values of a chart."""
+        return values(self.specs()[chart])
+
+
+def values(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a chart is drawn from."""
+    [found] = spec["datasets"].values()
+    return list(found)
+
+
+def put(settings: LakeSettings, table: str, *rows: dict[str, Any]) -> None:
+    write_deltalake(settings.table_path(*table.split(".")), pa.Table.from_pylist(list(rows)))
+
+
+def order(invoice: int, day: dt.datetime, item: int | None, user: int | None) -> dict[str, Any]:
+    return {
+        "invoice_id": invoice,
+        "item_id": item,
+        "created_at": day,
+        "user_position": None if user is None else PLACE,
+        "item_position": None if item is None else PLACE,
+        "missing_lookups": (user is None) + (item is None),
+        "publish_time": NOW - dt.timedelta(minutes=5),
+    }
+
+
+def fill_silver(settings: LakeSettings) -> None:
+    named = {1: "fuzzy dongle", 2: "matte dongle", 3: EVIL, 4: "withdrawn"}
+    put(
+        settings,
+        "silver.items_state",
+        *(
+            {"id": i, "name": name, "is_deleted": i == 4, "publish_time": NOW}
+            for i, name in named.items()
+        ),
+    )
+    days = [dt.datetime(2025, month, 3, tzinfo=UTC) for month in (1, 1, 1, 9)]
+    orders = [
+        order(n, day, n if n < 4 else None, 7 if n < 3 else None) for n, day in enumerate(days, 1)
+    ]
+    put(settings, "silver.enriched_orders", *orders)
+    refused = {"topic": "orders", "status": "open", "publish_time": NOW}
+    put(
+        settings,
+        "silver.quarantine",
+        {**refused, "reason": "payload is not a JSON object"},
+        {**refused, "reason": "payload is not a JSON object"},
+        {**refused, "reason": EVIL, "status": "discarded"},
+    )
+    put(settings, "silver.cuts", {"silver_batch": 4}, {"silver_batch": 6})
+
+
+def fill_gold(settings: LakeSettings) -> None:
+    put(
+        settings,
+        "gold.cuts",
+        {"silver_batch": 2, "published_at": NOW - dt.timedelta(days=3)},
+        {"silver_batch": 4, "published_at": NOW - dt.timedelta(hours=2)},
+    )
+    categories = ["tool", "device", "gadget", "module", "widget", "dongle", "rest", EVIL]
+    put(
+        settings,
+        "gold.sales_by_day",
+        *(
+            {
+                "day": dt.date(2025, month, 3),
+                "category": category,
+                "count_lines": 10,
+                "count_invoices": 5,
+                "revenue": Decimal(f"{1000 * (8 - place)}.50"),
+            }
+            for month in (1, 2, 9)
+            for place, category in enumerate(categories)
+        ),
+    )
+    put(settings, "gold.thank_you_mails", {"invoice_id": 1}, {"invoice_id": 2})
+    put(
+        settings,
+        "gold.customers",
+        *(
+            {
+                "account_id": account,
+                "revenue": Decimal(revenue),
+                "is_repeat": account == 11,
+                "segment": segment,
+            }
+            for account, revenue, segment in (
+                (11, "1500.25", "champions"),
+                (12, "500.25", "champions"),
+                (13, "20.00", "new"),
+            )
+        ),
+    )
+    put(
+        settings,
+        "gold.reward_points",
+        *(
+            {"account_id": account, "points": points, "tier": tier}
+            for account, points, tier in (
+                (11, 1234567, "premium"),
+                (12, 500, "basic"),
+                (13, 20, "basic"),
+                (14, 0, "closed"),
+            )
+        ),
+    )
+    put(
+        settings,
+        "gold.coupon_eligibility",
+        *(
+            {"account_id": account, "is_eligible": reason == "enough points", "reason": reason}
+            for account, reason in (
+                (11, "enough points"),
+                (12, "not enough points"),
+                (13, "not enough points"),
+            )
+        ),
+    )
+    put(
+        settings,
+        "gold.similar_items",
+        {"item_id": 1, "rank": 2, "similar_item_id": 4, "count_invoices": 5},
+        {"item_id": 1, "rank": 1, "similar_item_id": 3, "count_invoices": 9},
+    )
+    put(
+        settings,
+        "gold.user_recommendations",
+        {"account_id": 12, "rank": 1, "item_id": 1},
+        {"account_id": 11, "rank": 2, "item_id": 2},
+        {"account_id": 11, "rank": 1, "item_id": 1},
+    )
+    pair = {"count_invoices": 9, "lift": 3.25}
+    put(
+        settings,
+        "gold.item_affinity",
+        {**pair, "item_id": 1, "other_item_id": 2, "confidence": 0.1},
+        {**pair, "item_id": 2, "other_item_id": 1, "confidence": 0.425},
+        {"item_id": 1, "other_item_id": 3, "count_invoices": 9, "confidence": 0.2, "lift": 8.0},
+    )
+
+
+def report(settings: LakeSettings, out: Path | None = None) -> Page:
+    return Page(write_report(settings, load_topics(settings.topics), out, now=NOW))
+
+
+@pytest.fixture
+def settings(settings: LakeSettings) -> LakeSettings:
+    """A lake whose broker does not run, also where the suite's does."""
+    return settings.model_copy(update={"pulsar_admin_url": "http://127.0.0.1:1"})
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> LakeSettings:
+    settings = load_settings(
+        home=tmp_path_factory.mktemp("report"),
+        pulsar_url=f"pulsar://127.0.0.1:{free_port()}",
+        pulsar_admin_url=f"http://127.0.0.1:{free_port()}",
+    )
+    bronze = {"publish_time": NOW - dt.timedelta(hours=3)}
+    put(settings, "bronze.orders", bronze, bronze)
+    fill_silver(settings)
+    fill_gold(settings)
+    docs_page(settings).parent.mkdir()
+    docs_page(settings).touch()
+    return settings
+
+
+@pytest.fixture(scope="module")
+def page(lake: LakeSettings) -> Page:
+    return report(lake, lake.home_dir / "reports" / "today.html")
+
+
+def test_the_page_says_when_it_was_made_and_which_cut_it_shows(page: Page) -> None:
+    assert "Made 1 March 2026, 12:00:00 UTC." in page.text
+    published = "Gold was published 1 March 2026, 10:00:00 UTC from batch 4 of silver, which has"
+    assert f"{published} come to batch 6 since." in page.text
+
+
+def test_the_head_and_the_flow_have_the_numbers_of_the_tables(page: Page) -> None:
+    assert page.tiles() == {
+        "Revenue": "108,012",
+        "Paid invoices": "2",
+        "Customers": "3",
+        "Of them bought again": "33.3%",
+        "Reward points": "1,235,087",
+        "Coupons to use": "1",
+        "Order lines that wait": "2",
+        "Records in quarantine": "2",
+    }
+    assert page.rows("Topics")[2] == ["orders", "-"]
+    assert page.rows("Bronze")[2] == ["orders", "2"]
+    silver = dict(page.rows("Silver"))
+    assert (silver["items"], silver["users"], silver["missing_user"]) == ("3", "-", "2")
+    assert ["customers", "3"] in page.rows("Gold")
+    assert "Newest message 3 hours old." in page.text
+    assert "Published 2 hours ago, 2 batches behind silver." in page.text
+
+
+def test_each_table_counts_what_is_in_the_lake(page: Page) -> None:
+    assert page.rows("Revenue by category")[0] == ["tool", "30", "24,002", "22.2%"]
+    assert page.rows("Segments") == [
+        ["champions", "2", "2,000", "1,000.25", "50.0%"],
+        ["new", "1", "20", "20.00", "0.0%"],
+    ]
+    assert page.rows("Tiers") == [
+        ["premium", "1", "25.0%", "1,234,567", "1,234,567"],
+        ["basic", "2", "50.0%", "520", "260"],
+        ["closed", "1", "25.0%", "0", "0"],
+    ]
+    assert page.rows("Coupons") == [
+        ["not enough points", "no", "2", "66.7%"],
+        ["enough points", "yes", "1", "33.3%"],
+    ]
+    assert page.rows("Order lines that wait") == [["user", "2"], ["item", "1"]]
+    assert page.rows("Refused records, by reason")[0][:4] == [
+        *("orders", "payload is not a JSON object", "open", "2")
+    ]
+
+
+def test_items_are_named_as_they_are_called_now(page: Page) -> None:
+    assert page.rows("Shown beside the items that are sold most") == [
+        ["fuzzy dongle #1", "1", f"{EVIL} #3 item #4", "9"]
+    ]
+    assert page.rows("Recommended to most accounts") == [
+        ["fuzzy dongle #1", "2", "2"],
+        ["matte dongle #2", "1", "0"],
+    ]
+    assert page.rows("Recommended to the best customers") == [
+        ["11", "1,500", "fuzzy dongle #1 matte dongle #2"],
+        ["12", "500", "fuzzy dongle #1"],
+    ]
+
+
+def test_of_a_pair_the_stronger_direction_is_shown_once(page: Page) -> None:
+    assert page.rows("Strongest affinities") == [
+        ["fuzzy dongle #1", f"{EVIL} #3", "9", "20.0%", "8.0"],
+        ["matte dongle #2", "fuzzy dongle #1", "9", "42.5%", "3.2"],
+    ]
+
+
+def test_charts_have_a_bar_for_each_month_and_no_more_than_seven_colours(page: Page) -> None:
+    assert [(bar["start"], bar["value"]) for bar in page.drawn("orders-over-time")] == [
+        ("2025-01-01", 3.0),
+        ("2025-09-01", 1.0),
+    ]
+    revenue = [bar for bar in page.drawn("revenue-over-time") if bar["start"] == "2025-02-01"]
+    assert [(bar["category"], bar["value"]) for bar in revenue] == [
+        ("tool", 8000.5),
+        ("device", 7000.5),
+        ("gadget", 6000.5),
+        ("module", 5000.5),
+        ("widget", 4000.5),
+        ("dongle", 3000.5),
+        ("all others", 3001.0),
+    ]
+    bars = page.drawn("revenue-by-segment")
+    assert [(bar["name"], bar["value"]) for bar in bars] == [("champions", 2000.5), ("new", 20.0)]
+
+
+def test_every_chart_can_be_drawn(page: Page) -> None:
+    places = {element["id"] for element in page.html.select(".chart")}
+    assert places == set(page.specs())
+    for name, spec in page.specs().items():
+        assert "<path" in vl_convert.vegalite_to_svg(json.dumps(spec)), name
+
+
+def test_what_comes_from_data_stays_text(page: Page) -> None:
+    assert len(page.html.find_all("script")) == 2
+    assert page.html.find("script", string="alert(1)") is None
+    assert page.text.count(EVIL) >= 3
+    assert [EVIL, "30", "3,002", "2.8%"] in page.rows("Revenue by category")
+
+
+def test_the_page_needs_no_network_and_may_use_none(page: Page) -> None:
+    links = [
+        element[name]
+        for element in page.html.find_all(True)
+        for name in ("src", "href", "srcset", "data", "action", "poster")
+        if name in element.attrs
+    ]
+    assert links
+    assert {link for link in links if not link.startswith("#")} == {DOCS_FROM_PAGE}
+    assert page.html.find("link") is None
+    [style] = page.html.find_all("style")
+    assert "url(" not in style.get_text()
+    assert "@import" not in style.get_text()
+    policy = page.html.find("meta", attrs={"http-equiv": "Content-Security-Policy"})
+    assert policy is not None
+    assert str(policy["content"]).startswith("default-src 'none';")
+
+
+def test_the_docs_are_linked_from_where_the_page_is(page: Page, lake: LakeSettings) -> None:
+    [link] = page.html.select("#docs a")
+    assert link["href"] == DOCS_FROM_PAGE
+
+
+@pytest.mark.parametrize(
+    ("last", "starts"),
+    [
+        (dt.date(2025, 1, 20), ["2025-01-03", "2025-01-20"]),
+        (dt.date(2026, 1, 20), ["2025-01-01", "2026-01-01"]),
+        (dt.date(2055, 1, 20), ["2025-01-01", "2055-01-01"]),
+    ],
+)
+def test_bars_last_a_day_a_month_or_a_year_by_the_span(
+    settings: LakeSettings, last: dt.date, starts: list[str]
+) -> None:
+    sale = {"category": "tool", "count_lines": 1, "revenue": Decimal("1.00")}
+    put(
+        settings,
+        "gold.sales_by_day",
+        {**sale, "day": dt.date(2025, 1, 3)},
+        {**sale, "day": last},
+    )
+    [figure] = revenue_over_time(Snapshot(settings))
+    assert isinstance(figure, Figure)
+    assert [bar["start"] for bar in values(figure.spec)] == starts
+
+
+def test_what_cannot_be_shown_is_said_where_it_would_be(settings: LakeSettings) -> None:
+    put(settings, "gold.reward_points", {"user_id": 1, "points": 3})  # as it was once
+    put(settings, "gold.coupon_eligibility", {"is_eligible": True, "reason": "enough points"})
+    written = report(settings)
+    assert written.notices()[0] == (
+        "gold.sales_by_day is not built yet. Run lakehouse gold --available-now."
+    )
+    assert [notice.split()[0] for notice in written.notices()] == [
+        *("gold.sales_by_day", "silver.enriched_orders", "gold.sales_by_day", "gold.customers"),
+        *("gold.reward_points", "gold.similar_items", "gold.user_recommendations"),
+        *("gold.user_recommendations", "gold.item_affinity", "silver.quarantine", "The"),
+    ]
+    assert any("cannot be shown: Schema error" in notice for notice in written.notices())
+    assert written.rows("Coupons") == [["enough points", "yes", "1", "100.0%"]]
+    assert written.tiles()["Revenue"] == "-"
+    assert "Gold has no published cut yet." in written.text
+
+
+def test_tables_without_rows_show_that_there_is_none(settings: LakeSettings) -> None:
+    fill_silver(settings)
+    fill_gold(settings)
+    for path in [*delta_tables(settings, "silver"), *delta_tables(settings, "gold")]:
+        DeltaTable(path).delete()
+    written = report(settings)
+    assert written.notices()[:2] == ["There is no order yet. lakehouse publish sends some."] * 2
+    assert written.rows("Strongest affinities") == [["none"]]
+    assert written.tiles()["Customers"] == "0"
+
+
+def test_an_empty_lake_is_told_what_comes_first(settings: LakeSettings) -> None:
+    with pytest.raises(LakehouseError, match="There is no table in .*lakehouse demo"):
+        report(settings)
+
+
+def test_a_folder_is_no_file_to_write(settings: LakeSettings, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is a folder; name a file"):
+        report(settings, tmp_path)
