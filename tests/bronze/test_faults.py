@@ -13,10 +13,10 @@ from tenacity import Retrying, stop_after_delay, wait_fixed
 from topic import LiveTopic, Outgoing
 
 from bronze.admin import PulsarAdmin
-from bronze.checkpoint import Running
 from bronze.ingest import ingest
 from bronze.progress import topic_lag
 from bronze.settings import LakeSettings, load_settings
+from bronze.streams import Stream
 from lakehouse.broker import Broker, start_broker
 
 DEADLINE_SECONDS = 120
@@ -71,25 +71,25 @@ def fragile_topic(fragile: FragileBroker, settings: LakeSettings) -> LiveTopic:
 
 
 @contextmanager
-def streaming(spark: SparkSession, topic: LiveTopic) -> Iterator[Running]:
+def streaming(spark: SparkSession, topic: LiveTopic) -> Iterator[Stream]:
     [running] = ingest(spark, topic.settings, topic.topics)
     yield running
     running.stop()
 
 
 @pytest.fixture
-def fragile_stream(spark: SparkSession, fragile_topic: LiveTopic) -> Iterator[Running]:
+def fragile_stream(spark: SparkSession, fragile_topic: LiveTopic) -> Iterator[Stream]:
     with streaming(spark, fragile_topic) as running:
         yield running
 
 
 @pytest.fixture
-def stream(spark: SparkSession, topic: LiveTopic) -> Iterator[Running]:
+def stream(spark: SparkSession, topic: LiveTopic) -> Iterator[Stream]:
     with streaming(spark, topic) as running:
         yield running
 
 
-def landed(topic: LiveTopic, stream: Running, count: int) -> list[bytes]:
+def landed(topic: LiveTopic, stream: Stream, count: int) -> list[bytes]:
     """The payloads, once there are as many as expected, or none comes any more."""
 
     def look() -> list[bytes]:
@@ -106,7 +106,7 @@ def numbered(first: int, end: int) -> list[Outgoing]:
 
 
 def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
-    topic: LiveTopic, stream: Running
+    topic: LiveTopic, stream: Stream
 ) -> None:
     """As when another broker takes it over: connections are cut."""
     topic.send(numbered(0, 50))
@@ -120,7 +120,7 @@ def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
 
 
 def test_a_stream_outlives_a_restart_of_the_broker(
-    fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Running
+    fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Stream
 ) -> None:
     fragile_topic.send(numbered(0, 50))
     landed(fragile_topic, fragile_stream, 50)
@@ -133,7 +133,7 @@ def test_a_stream_outlives_a_restart_of_the_broker(
 
 
 def test_a_stream_outlives_cut_connections_while_it_reads(
-    fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Running
+    fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Stream
 ) -> None:
     """Messages so large that connections break in their midst."""
     cuts, sent = 0, 0

@@ -3,7 +3,8 @@
 import pytest
 
 from bronze.errors import DataLossError, LakehouseError
-from bronze.job import exit_with, explain
+from bronze.failures import explain
+from bronze.job import exit_with
 
 THROUGH_SPARK = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] failed:
@@ -36,6 +37,7 @@ def test_the_sentence_that_matters_is_found(text: str, said: str) -> None:
         (LakehouseError("no."), 2, "Error: no.\n"),
         (FileNotFoundError(2, "No such file", "x"), 2, "Error: x: No such file."),
         (RuntimeError("odd"), 1, "Error: RuntimeError: odd\n"),
+        (ConnectionRefusedError(), 1, "Error: Spark's Java process has ended."),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

@@ -1,8 +1,9 @@
 """kill -9 of the driver at seeded points: every message is landed once, whatever was going on.
+A SIGTERM at last: it ends as it was told to, with exit code 0.
 
 The driver is `lakehouse bronze` in a process group of its own: Python, JVM and workers die at once.
 A point is a file that Spark or Delta writes (the n-th of a kind), and a while after it; or a while
-after the start. There are LAKEHOUSE_KILLS of them, 4 if not set, as each takes a start of Spark.
+after the start. There are LAKEHOUSE_KILLS of them, 3 if not set, as each takes a start of Spark.
 """
 
 import os
@@ -17,12 +18,13 @@ from typing import NamedTuple
 
 import pytest
 from deltalake import DeltaTable
+from live_shop import until
 from topic import LiveTopic, Outgoing
 
 from bronze.settings import LakeSettings
 from lakehouse.broker import Broker
 
-KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "4"))
+KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "3"))
 PER_BATCH = 20
 SECONDS_PER_KILL = 90
 
@@ -79,10 +81,10 @@ class Driver:
             "LAKEHOUSE_MAX_MESSAGES_PER_TRIGGER": str(PER_BATCH),
         }
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
         with self._log.open("wb") as log:
             return subprocess.Popen(
-                [Path(sys.executable).with_name("lakehouse"), "bronze", *arguments],
+                [Path(sys.executable).with_name("lakehouse"), "bronze"],
                 env=self._environment,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -130,6 +132,9 @@ def test_nothing_is_lost_or_landed_twice_wherever_the_driver_is_killed(
         found = landed(driver)
         assert max(found.values(), default=1) == 1, f"landed twice after kill {number} at {point}"
         assert found <= sent
-    end = driver.start("--available-now")
-    assert end.wait(timeout=300) == 0
+    sent.update(message.payload for message in topic.send([Outgoing(b"last")]))
+    end = driver.start()
+    until(lambda: landed(driver) == sent or end.poll() is not None, "all is landed")
+    end.terminate()
+    assert end.wait(timeout=60) == 0
     assert landed(driver) == sent

@@ -11,7 +11,7 @@ from topic import LiveTopic
 
 from bronze.admin import PulsarAdmin
 from bronze.errors import SettingsError
-from bronze.job import explain
+from bronze.failures import explain
 from bronze.settings import LakeSettings
 from bronze.sink import SinkOptions
 from bronze.source import PulsarDataSource

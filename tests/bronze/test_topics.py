@@ -1,13 +1,19 @@
 """Topic files: what is accepted, and that each mistake is named with its line and key."""
 
+import contextlib
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from bronze.declarations import snake_case
 from bronze.errors import SettingsError
 from bronze.settings import SHOP_TOPICS
-from bronze.topics import load_topics
+from bronze.topics import TopicFile, load_topics
 
 GOOD = """
 [topics.users]
@@ -128,3 +134,44 @@ def test_an_absent_file_says_how_to_name_another(tmp_path: Path) -> None:
 )
 def test_columns_are_in_snake_case(field: str, column: str) -> None:
     assert snake_case(field) == column
+
+
+NAMES = {
+    "topic": "orders",
+    "field": "note",
+    "lookup": "user",
+    "view": "seen",
+    "column": "name",
+    "type": "string",
+}
+
+
+def declared(names: dict[str, str]) -> dict[str, Any]:
+    """A declaration with a name at each place where one can be."""
+    users = {"kind": "changelog", "key": ["id"], "fields": {"id": "long"}}
+    orders = {
+        **{"kind": "events", "key": ["id"]},
+        "fields": {"id": "long", "userId": "long", names["field"]: "string"},
+        "lookups": {names["lookup"]: {"topic": "users", "on": "userId"}},
+    }
+    seen = {
+        **{"description": "Seen", "sql": "select id from users", "key": ["id"]},
+        "columns": {"id": "bigint", names["column"]: names["type"]},
+        "sources": {"users": ["id"]},
+    }
+    return {"topics": {"users": users, names["topic"]: orders}, "views": {names["view"]: seen}}
+
+
+def test_each_name_has_its_place() -> None:
+    assert TopicFile.model_validate(declared(NAMES)).views["seen"].columns["name"] == "string"
+
+
+SQL = st.text(st.sampled_from("ab_1 ,;.()'\"`-/*\\\n\0é=$"), min_size=1)
+
+
+@given(place=st.sampled_from(sorted(NAMES)), name=st.text(min_size=1) | SQL)
+def test_no_name_can_be_more_than_a_name_in_sql(place: str, name: str) -> None:
+    with contextlib.suppress(ValidationError):
+        TopicFile.model_validate(declared({**NAMES, place: name}))
+        harmless = r"[a-z]+(\([0-9]+,[0-9]+\))?" if place == "type" else r"[A-Za-z][A-Za-z0-9_]*"
+        assert re.fullmatch(harmless, name)

@@ -1,0 +1,98 @@
+"""What the broker may drop of a topic before bronze has landed it.
+
+The durable subscription of a query keeps what is unread, whatever the retention is. Two policies
+drop messages all the same: a message TTL, and a backlog quota that evicts.
+"""
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from bronze.admin import PulsarAdmin
+from bronze.checkpoint import checkpoint_id
+from bronze.ingest import query_name, subscription
+from bronze.settings import LakeSettings
+
+NEAR = 0.5  # of what is allowed, from which on the loss is near
+EVICTS = "consumer_backlog_eviction"
+
+
+class Risk(NamedTuple):
+    """A way to lose messages, and whether it is near."""
+
+    what: str
+    remedy: str
+    is_near: bool
+
+
+def risks(
+    admin: PulsarAdmin, settings: LakeSettings, topic: str, now: dt.datetime
+) -> Iterator[Risk]:
+    """How messages of a topic may be lost before they are landed.
+
+    Raises:
+        BrokerError: the broker does not answer, or has no such topic.
+    """
+    name = settings.full_topic(topic)
+    checkpoint = checkpoint_id(settings, query_name(topic))
+    unread = []
+    for partition in admin.partitions(name):
+        stats = checkpoint and admin.subscription_stats(partition, subscription(checkpoint))
+        unread.append(stats or {})
+    age = max((_age(each, now) for each in unread), default=0.0)
+    yield from _by_ttl(admin.policy(name, "messageTTL") or 0, age)
+    size = max((each.get("backlogSize", 0) for each in unread), default=0)
+    for quota in (admin.policy(name, "backlogQuotaMap") or {}).values():
+        yield from _by_quota(quota, size, age)
+    if checkpoint is None:
+        yield from _by_retention(admin.policy(name, "retention") or {})
+
+
+def _age(stats: dict[str, Any], now: dt.datetime) -> float:
+    """Seconds since the oldest unread message was published, 0 if there is none."""
+    oldest = stats.get("earliestMsgPublishTimeInBacklog", 0)
+    waits = stats.get("msgBacklog", 0) > 0 and oldest > 0
+    return max(now.timestamp() - oldest / 1000, 0) if waits else 0.0
+
+
+def _by_ttl(seconds: int, age: float) -> Iterator[Risk]:
+    if seconds > 0:
+        yield Risk(
+            f"messages expire unread after {_span(seconds)} (message TTL); the oldest unread one "
+            f"is {_span(age)} old",
+            "Switch the TTL off: `pulsar-admin namespaces set-message-ttl -ttl 0`.",
+            age > NEAR * seconds,
+        )
+
+
+def _by_quota(quota: dict[str, Any], size: int, age: float) -> Iterator[Risk]:
+    if quota.get("policy") != EVICTS:
+        return
+    used = {"limitSize": size, "limitTime": age}
+    limits = {name: quota.get(name) or 0 for name in used}
+    if any(limit > 0 for limit in limits.values()):
+        yield Risk(
+            f"a backlog quota drops unread messages ({EVICTS})",
+            "Let it hold producers back: `pulsar-admin namespaces set-backlog-quota -p "
+            "producer_request_hold`.",
+            any(limit > 0 and used[name] > NEAR * limit for name, limit in limits.items()),
+        )
+
+
+def _by_retention(retention: dict[str, Any]) -> Iterator[Risk]:
+    minutes = retention.get("retentionTimeInMinutes", 0)
+    megabytes = retention.get("retentionSizeInMB", 0)
+    if minutes >= 0 or megabytes >= 0:
+        kept = (
+            _span(60 * minutes) if minutes > 0 else f"{megabytes} MB" if megabytes > 0 else "none"
+        )
+        yield Risk(
+            f"bronze has not begun with the topic, which keeps {kept} of what nobody waits for",
+            "Start bronze, or let the topic keep its messages until then: `pulsar-admin "
+            "namespaces set-retention -t -1 -s -1`.",
+            False,
+        )
+
+
+def _span(seconds: float) -> str:
+    return str(dt.timedelta(seconds=round(seconds)))

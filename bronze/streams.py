@@ -1,0 +1,239 @@
+"""Streams that outlive what fails now and then.
+
+A stream that fails is started again, `restarts` times, after a delay that doubles; the count begins
+anew when it has finished a batch in between, unless it is to end when it has caught up. What the
+lakehouse itself has refused, such as lost messages or a checkpoint of another table, is not tried
+again (`failures.py`). Then the stream is given up, with a word in the log and in its checkpoint;
+the others go on.
+"""
+
+import contextlib
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+
+import structlog
+from pyspark.sql.streaming.query import StreamingQuery
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_exponential,
+    wait_fixed,
+)
+
+from bronze.checkpoint import Checkpoint, Running, last_commit
+from bronze.errors import LakehouseError
+from bronze.failures import NO_SPARK, explain, may_pass
+from bronze.metrics import restarted
+from bronze.settings import LakeSettings
+
+POLL_SECONDS = 0.2
+LONGEST_DELAY_SECONDS = 300
+GIVEN_UP = "lakehouse.given-up"
+
+log = structlog.get_logger()
+
+
+class GivenUp(NamedTuple):
+    """When a stream was given up, and why."""
+
+    at: dt.datetime
+    reason: str
+
+
+def given_up(settings: LakeSettings, query: str) -> GivenUp | None:
+    """Whether a stream was given up and has not been started since."""
+    file = _note(settings, query)
+    if not file.exists():
+        return None
+    stored = json.loads(file.read_text())
+    return GivenUp(dt.datetime.fromisoformat(stored["at"]), stored["reason"])
+
+
+def _note(settings: LakeSettings, query: str) -> Path:
+    return Path(settings.checkpoint_path(query)) / GIVEN_UP
+
+
+class Stream:
+    """A streaming query by its name, and how it is started, again when it has failed.
+
+    start: claims the checkpoint and starts the query.
+    available_now: whether the query ends by itself when it has caught up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: LakeSettings,
+        start: Callable[[], Running],
+        *,
+        available_now: bool,
+    ) -> None:
+        self.name = name
+        self.available_now = available_now
+        self._settings = settings
+        self._start = start
+        self._running: Running | None = None
+        self._error: Exception | None = None  # of the first start
+        self._batch: str | None = None  # that was finished last when it was started
+
+    def begin(self) -> "Stream":
+        """Start it; what is in the way is told by `keep`, as other streams go on meanwhile."""
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - kept, and raised again
+            self._error = error
+        return self
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query that was started last."""
+        return self._started.query
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint that it holds."""
+        return self._started.checkpoint
+
+    def stop(self) -> None:
+        """Stop it at once, and release its checkpoint."""
+        if self._running is not None:
+            with contextlib.suppress(*NO_SPARK):  # without Spark it has stopped
+                self._running.query.stop()
+            self._running.checkpoint.release()
+
+    def keep(self, stop: Event) -> None:
+        """Wait until it has caught up, or until `stop` is set, and start it again when it fails.
+
+        When told to stop, it finishes the batch under way and begins no other.
+
+        Raises:
+            LakehouseError: it was given up, in the words of what failed.
+        """
+        try:
+            for attempt in self._attempts(stop):
+                with attempt:
+                    self._watch(stop, again=attempt.retry_state.attempt_number > 1)
+        except Exception as error:
+            found = self._give_up(error)
+            if self._settings.exit_when_given_up:
+                stop.set()
+            raise found from error
+        finally:
+            self.stop()
+
+    def _attempts(self, stop: Event) -> Retrying:
+        delay = self._settings.restart_delay
+        return Retrying(
+            retry=retry_if_exception(
+                lambda e: not stop.is_set() and isinstance(e, Exception) and may_pass(e)
+            ),
+            stop=stop_after_attempt(1 + self._settings.restarts),
+            wait=wait_exponential(multiplier=delay, max=max(LONGEST_DELAY_SECONDS, delay)),
+            sleep=sleep_using_event(stop),
+            after=self._count_anew,
+            before_sleep=self._say_restart,
+            reraise=True,
+        )
+
+    def _watch(self, stop: Event, *, again: bool) -> None:
+        if again and stop.is_set():
+            return
+        if again:
+            self.stop()  # releases the checkpoint, which is claimed anew with its tables
+            self._run()
+        elif self._error is not None:
+            raise self._error
+        query = self.query
+        while query.isActive and not stop.wait(POLL_SECONDS):
+            pass
+        if stop.is_set():
+            self._finish(query)
+        error = query.exception()
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        self._batch = self._finished_batch()
+        self._running = self._start()
+        _note(self._settings, self.name).unlink(missing_ok=True)
+
+    def _finish(self, query: StreamingQuery) -> None:
+        """Let the query finish the batch under way, as `StreamingQuery.stop` would cancel it."""
+        begin_no_batch(query)
+        patient = Retrying(
+            retry=retry_if_result(bool),
+            stop=stop_after_delay(self._settings.stop_seconds),
+            wait=wait_fixed(POLL_SECONDS),
+            retry_error_callback=lambda _: True,
+        )
+        if patient(lambda: bool(query.status["isTriggerActive"])):
+            log.warning(
+                "stopped within a batch, which took too long; the next start runs it again",
+                stream=self.name,
+                seconds=self._settings.stop_seconds,
+            )
+        query.stop()
+
+    def _finished_batch(self) -> str | None:
+        commit = last_commit(self._settings, self.name)
+        return None if commit is None else commit.name
+
+    def _count_anew(self, state: RetryCallState) -> None:
+        """Before the delay is reckoned: what has got on since is not as bad as what has not."""
+        if not self.available_now and self._finished_batch() != self._batch:
+            state.attempt_number = 1
+
+    def _say_restart(self, state: RetryCallState) -> None:
+        log.warning(
+            "stream failed, and is started again",
+            stream=self.name,
+            restart=f"{state.attempt_number} of {self._settings.restarts}",
+            seconds=state.upcoming_sleep,
+            error=explain(_error(state)),
+        )
+        restarted(self.name)
+
+    def _give_up(self, error: Exception) -> LakehouseError:
+        reason = explain(error)
+        log.error("stream given up", stream=self.name, error=reason)
+        told = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
+        with contextlib.suppress(OSError):  # a lake that is gone or full is the reason, maybe
+            _note(self._settings, self.name).write_text(json.dumps(told))
+        if isinstance(error, LakehouseError):
+            return error
+        tries = self._settings.restarts
+        after = f", also after {tries} restarts" if tries and may_pass(error) else ""
+        return LakehouseError(f"The query {self.name} failed{after}: {reason}")
+
+    @property
+    def _started(self) -> Running:
+        if self._running is None:
+            raise self._error or LakehouseError(f"The query {self.name} was not started.")
+        return self._running
+
+
+def begin_no_batch(query: StreamingQuery) -> None:
+    """Let a query end behind the batch under way.
+
+    Spark has no call for that. What `stop` does first is enough: the query looks at its state
+    before it begins a batch.
+    """
+    java: Any = query._jsq  # noqa: SLF001
+    execution = java.streamingQuery()
+    loader = execution.getClass().getClassLoader()
+    terminated = loader.loadClass(f"{execution.getClass().getPackageName()}.TERMINATED$")
+    execution.state().set(terminated.getField("MODULE$").get(None))
+
+
+def _error(state: RetryCallState) -> Exception:
+    found = state.outcome.exception() if state.outcome else None
+    return found if isinstance(found, Exception) else RuntimeError("nothing failed")
