@@ -85,6 +85,10 @@ class PulsarAdmin:
         """Whether a namespace exists; asked once, False if no broker answers."""
         return self._is_ok(f"namespaces/{namespace}")
 
+    def version(self) -> str:
+        """The broker's version, such as 4.2.4."""
+        return self._ask("GET", "brokers/version").text.strip()
+
     def ensure_namespace(self, namespace: str) -> None:
         """Create a namespace, and its tenant for this cluster, where they are absent."""
         try:
@@ -110,6 +114,11 @@ class PulsarAdmin:
         """Keep all messages of a topic, whether read or not."""
         for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         self._ask("POST", f"{_path(topic)}/retention", json=for_ever)
+
+    def policy(self, topic: str, name: str) -> Any:
+        """A policy as it holds for a topic, be it its own, its namespace's or the broker's."""
+        answer = self._ask("GET", f"{_path(topic)}/{name}", params={"applied": "true"})
+        return answer.json() if answer.content else None
 
     def deduplicate(self, namespace: str) -> None:
         """Let the broker drop messages of a namespace whose sequence ids it has seen."""
@@ -146,6 +155,13 @@ class PulsarAdmin:
         """Ledgers and cursors of a topic partition, as the broker tells them."""
         answer: dict[str, Any] = self._ask("GET", f"{_path(partition)}/internalStats").json()
         return answer
+
+    def subscription_stats(self, partition: str, name: str) -> dict[str, Any] | None:
+        """What waits for a subscription, and since when; None if there is no such subscription."""
+        params = {"getEarliestTimeInBacklog": "true"}
+        answer = self._ask("GET", f"{_path(partition)}/stats", params=params).json()
+        found: dict[str, Any] | None = answer["subscriptions"].get(name)
+        return found
 
     def log(self, partition: str) -> PartitionLog:
         """The ledgers of a topic partition."""

@@ -83,11 +83,11 @@ class Checkpoint:
         Raises:
             CheckpointError: one is torn; says whether it may be deleted.
         """
-        commit = _newest(self._file.parent / "commits")
-        if commit is not None and not _is_whole(commit):
+        commit = newest_file(self._file.parent / "commits")
+        if commit is not None and not is_whole(commit):
             self._refuse_torn(commit, "Delete it: the batch is replayed, which changes nothing")
-        offset = _newest(self._file.parent / "offsets")
-        if offset is None or _is_whole(offset):
+        offset = newest_file(self._file.parent / "offsets")
+        if offset is None or is_whole(offset):
             return
         if any(self._has_written(settings, table, int(offset.name)) for table in tables):
             self._refuse_torn(
@@ -135,7 +135,7 @@ class Checkpoint:
     @property
     def unfinished(self) -> int | None:
         """The batch that was planned and not committed, if there is one."""
-        planned, done = (_newest(self._file.parent / log) for log in ("offsets", "commits"))
+        planned, done = (newest_file(self._file.parent / log) for log in ("offsets", "commits"))
         if planned is None or (done is not None and done.name == planned.name):
             return None
         return int(planned.name)
@@ -237,25 +237,27 @@ def source_offsets(text: str) -> dict[str, Any]:
     return found
 
 
-def _newest(folder: Path) -> Path | None:
+def newest_file(folder: Path) -> Path | None:
+    """The file of the last batch in one of Spark's two logs, None if there is none."""
     batches = [file for file in folder.glob("*") if file.name.isdigit()]
     return max(batches, key=lambda file: int(file.name), default=None)
 
 
 def newest_batch(settings: LakeSettings, query: str) -> int | None:
     """The last batch that a query has planned, None if there is none."""
-    planned = _newest(Path(settings.checkpoint_path(query)) / "offsets")
+    planned = newest_file(Path(settings.checkpoint_path(query)) / "offsets")
     return None if planned is None else int(planned.name)
 
 
 def last_commit(settings: LakeSettings, query: str) -> Path | None:
     """The offsets of the last finished batch of a query, None if there is none."""
     checkpoint = Path(settings.checkpoint_path(query))
-    commit = _newest(checkpoint / "commits")
+    commit = newest_file(checkpoint / "commits")
     return None if commit is None else checkpoint / "offsets" / commit.name
 
 
-def _is_whole(file: Path) -> bool:
+def is_whole(file: Path) -> bool:
+    """Whether a file of Spark's logs can be read to its end, which a power cut may prevent."""
     try:
         if file.parent.name == "offsets":
             source_offsets(file.read_text())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bronze.errors import SettingsError
+from bronze.redaction import hide
 
 if TYPE_CHECKING:  # planners need no client, and readers no HTTP
     import httpx
@@ -139,7 +140,7 @@ class Connection:
         if not token:
             message = f"The broker asks for a token, but {place} holds none; put it there."
             raise SettingsError(message)
-        return token
+        return hide(token)
 
     def _oauth2(self) -> dict[str, str]:
         stored = json.loads(Path(_there("oauth2KeyFile", self.oauth2_key_file) or "").read_text())
@@ -147,7 +148,7 @@ class Connection:
         return {
             "issuer_url": str(self.oauth2_issuer_url),
             "client_id": stored["client_id"],
-            "client_secret": stored["client_secret"],
+            "client_secret": hide(stored["client_secret"]),
             **{name: value for name, value in asked.items() if value},
         }
 

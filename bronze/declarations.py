@@ -98,7 +98,7 @@ class View(Declaration):
     description: Annotated[str, Field(min_length=1)]
     sql: Annotated[str, Field(min_length=1)]
     key: list[Name] = []
-    columns: dict[Name, Annotated[str, Field(pattern=r"^[a-z]+(\(\d+,\d+\))?$")]] = {}
+    columns: dict[Name, Annotated[str, Field(pattern=r"^[a-z]+(\([0-9]+,[0-9]+\))?$")]] = {}
     sources: dict[Name, list[Name]] = {}
 
     @model_validator(mode="after")

@@ -11,9 +11,13 @@ Each message says where, what, what it means and what to do.
 
 
 class LakehouseError(Exception):
-    """An error whose message is meant for the user: shown alone, without a traceback."""
+    """An error whose message is meant for the user: shown alone, without a traceback.
+
+    may_pass: whether it may be gone a while later, with nothing mended here.
+    """
 
     exit_code = 2
+    may_pass = False
 
 
 class SettingsError(LakehouseError):
@@ -22,6 +26,8 @@ class SettingsError(LakehouseError):
 
 class BrokerError(LakehouseError):
     """The broker cannot be reached, or refuses what was asked."""
+
+    may_pass = True
 
 
 class DataLossError(LakehouseError):

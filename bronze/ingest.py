@@ -4,35 +4,53 @@ Guarantee: each message once (offsets and the table's transaction ids are both i
 Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
 """
 
+from functools import partial
+
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running, claim_tables, start_query
 from bronze.declarations import Topic
+from bronze.listener import listen
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
+from bronze.streams import Stream
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
 
 
 def ingest(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
-) -> list[Running]:
+) -> list[Stream]:
     """Start landing all topics; with `available_now` the queries end when they have caught up.
 
-    Raises:
-        CheckpointError: a checkpoint and a table do not belong together, or are in use.
+    A topic that cannot be landed does not keep the others from it.
     """
+    listen(spark, settings)
     return [
-        ingest_topic(spark, settings, topic, available_now=available_now)
+        Stream(
+            query_name(topic.name),
+            settings,
+            partial(ingest_topic, spark, settings, topic, available_now=available_now),
+            available_now=available_now,
+        ).begin()
         for topic in topics.topics.values()
     ]
+
+
+def query_name(topic: str) -> str:
+    """The name of the query that lands a topic."""
+    return f"bronze.{topic}"
 
 
 def ingest_topic(
     spark: SparkSession, settings: LakeSettings, topic: Topic, *, available_now: bool
 ) -> Running:
-    """Start landing one topic in `bronze.<topic>`."""
-    name = f"bronze.{topic.name}"
+    """Start landing one topic in `bronze.<topic>`.
+
+    Raises:
+        CheckpointError: its checkpoint and its table do not belong together, or are in use.
+    """
+    name = query_name(topic.name)
     table = bronze_table(topic.name)
     checkpoint = claim_tables(spark, settings, name, [table])
     # Anew for each query: planning writes to what was registered, and a query that is serialized

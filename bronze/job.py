@@ -4,35 +4,35 @@
 """
 
 import contextlib
-import logging
-import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import FrameType
 from typing import Annotated, Protocol
 
 import structlog
 import typer
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Running
 from bronze.errors import LakehouseError, SettingsError
+from bronze.exporter import LayerCollector, serving
+from bronze.failures import NO_SPARK, explain
+from bronze.logs import configure_logs, is_json
+from bronze.redaction import redact
 from bronze.settings import LakeSettings, load_settings
+from bronze.streams import Stream
 from bronze.topics import TopicFile, load_topics
 
-POLL_SECONDS = 0.2
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
-
-# Python loggers of Spark that report, with a trace, what is then raised or was a mere Ctrl-C.
-LOUD = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
 ]
+
+log = structlog.get_logger()
 
 
 class Start(Protocol):
@@ -40,25 +40,29 @@ class Start(Protocol):
 
     def __call__(
         self, spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool
-    ) -> list[Running]:
+    ) -> list[Stream]:
         """Start them; with `available_now` they end when they have caught up."""
 
 
-def streaming_job(layer: str, start: Start) -> None:
+def streaming_job(
+    layer: str, start: Start, collector: Callable[[LakeSettings, TopicFile], LayerCollector]
+) -> None:
     """Run a layer's streams in the session that spark-submit configured; parses the command line.
 
-    Settings come from the environment (`LAKEHOUSE_…`) and `lakehouse.toml`.
+    Settings come from the environment (`LAKEHOUSE_…`) and `lakehouse.toml`; where they have a port
+    for metrics, those of the collector are served.
     """
 
     def command(available_now: AvailableNow = False) -> None:
-        configure_logs()
         settings = load_settings()
+        configure_logs(settings.log_format)
         topics = load_topics(settings.topics)
-        spark = _submitted_session(f"lakehouse-{layer}")
-        try:
+        with contextlib.ExitStack() as stack:
+            if not available_now:
+                stack.enter_context(serving(settings, collector(settings, topics)))
+            spark = _submitted_session(f"lakehouse-{layer}")
+            stack.callback(stop_spark, spark)
             await_streams(start(spark, settings, topics, available_now=available_now))
-        finally:
-            spark.stop()
 
     command.__doc__ = f"Run the streams of {layer} in the Spark session that is configured."
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -87,64 +91,30 @@ def _submitted_session(name: str) -> SparkSession:
     return spark
 
 
-def configure_logs() -> None:
-    """Log to stderr, as stdout is for results: coloured for people, logfmt for machines."""
-    for name in LOUD:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    terminal = sys.stderr.isatty()
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer()
-            if terminal
-            else structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # whatever that is by then
-    )
+def stop_spark(spark: SparkSession) -> None:
+    """Stop a session, whose Java process may have ended by itself."""
+    with contextlib.suppress(*NO_SPARK):  # what has ended needs no stop
+        spark.stop()
 
 
-def await_streams(running: Sequence[Running]) -> None:
-    """Wait until all queries have ended, or one has failed; stop and release them all.
+def await_streams(streams: Sequence[Stream]) -> None:
+    """Wait until all streams have caught up or were given up, or until Ctrl-C or SIGTERM.
+
+    When told to stop, each finishes the batch under way. All are stopped and released at the end.
 
     Raises:
-        LakehouseError: a query failed, in the words of what failed.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; the queries are stopped.
+        LakehouseError: some were given up, in the words of what failed.
+        KeyboardInterrupt: told to stop before streams that end by themselves had caught up.
     """
-    try:
-        with stop_signal() as stop:
-            while any(each.query.isActive for each in running) and not stop.wait(POLL_SECONDS):
-                _raise_failure(running)
-        _raise_failure(running)
-        if stop.is_set():
-            raise KeyboardInterrupt
-    finally:
-        for each in running:
-            each.stop()
-
-
-def _raise_failure(running: Sequence[Running]) -> None:
-    for each in running:
-        error = None if each.query.isActive else each.query.exception()
-        if error is not None:
-            message = f"The query {each.query.name} failed: {explain(error)}"
-            raise LakehouseError(message) from error
-
-
-def explain(error: Exception) -> str:
-    """The sentence that matters in an error that went through Spark and Java."""
-    text = str(error)
-    own = re.findall(r"(?:bronze|silver|gold)\.[\w.]*Error: (.+)", text)
-    if own:
-        return str(own[-1])
-    if isinstance(error, StreamingQueryException):
-        text = text.split("=== Streaming Query ===")[0]
-    python = re.findall(r"^(\w+Error: .+)", text, re.MULTILINE)
-    if python:
-        return str(python[-1])
-    known = re.findall(r"\[([A-Z_.]{6,}\] .+)", text)
-    return f"[{known[-1]}" if known else (text.strip().splitlines() or [type(error).__name__])[0]
+    with stop_signal() as stop, ThreadPoolExecutor(len(streams)) as pool:
+        endings = [pool.submit(each.keep, stop) for each in streams]
+        errors = [error for each in endings if (error := each.exception()) is not None]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise LakehouseError("\n".join(str(error) for error in errors)) from errors[0]
+    if stop.is_set() and any(each.available_now for each in streams):
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -155,7 +125,8 @@ def stop_signal() -> Iterator[Event]:
     """
     stop = Event()
 
-    def told(_: int, __: FrameType | None) -> None:
+    def told(number: int, _: FrameType | None) -> None:
+        log.info("stopping, when the batches under way are finished", signal=number)
         stop.set()
 
     before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -170,19 +141,22 @@ def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda:
     """Run a command line; an error is one message on stderr and an exit code.
 
     Exit codes: 2 for what the user can mend, 130 after Ctrl-C, 1 for what nobody foresaw. Where
-    `traces` says so, the traceback comes first.
+    `traces` says so, the traceback comes first. Where logs are JSON, so is the error.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as error:  # noqa: BLE001 - the last resort must catch all
-        if traces():
-            traceback.print_exc()
+    except Exception as error:
         message, exit_code = _verdict(error)
-        typer.secho("Error: ", fg="red", err=True, nl=False)
-        typer.echo(message, err=True)
+        if is_json():
+            log.error("failed", error=message, exit_code=exit_code, exc_info=traces())
+        else:
+            if traces():
+                typer.echo(redact(traceback.format_exc()), err=True)
+            typer.secho("Error: ", fg="red", err=True, nl=False)
+            typer.echo(redact(message), err=True)
         sys.exit(exit_code)
 
 
@@ -191,4 +165,6 @@ def _verdict(error: Exception) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}. See that it exists and may be written.", 2
+    if isinstance(error, NO_SPARK):
+        return explain(error), 1
     return f"{type(error).__name__}: {explain(error)}", 1

@@ -1,5 +1,6 @@
 """How far bronze has come in its topics, read from the checkpoint and the broker; no Spark."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bronze.admin import PulsarAdmin
@@ -12,19 +13,26 @@ from bronze.settings import LakeSettings
 
 @dataclass(frozen=True)
 class Lag:
-    """What is not landed yet of a topic.
+    """What is not landed yet of a topic, by ledger statistics, exact.
 
-    entries: by ledger statistics, exact. A batched entry holds several messages.
+    waiting, landed: entries by topic partition; of those landed, what the broker still has. A
+    batched entry holds several messages.
     """
 
-    entries: int
-    landed_entries: int
+    waiting: Mapping[str, int]
+    landed: Mapping[str, int]
+
+    @property
+    def entries(self) -> int:
+        """Entries that are not landed yet."""
+        return sum(self.waiting.values())
 
     def messages(self, landed_messages: int) -> int:
         """The lag in messages: exact when it is 0, else by the mean batch size so far."""
-        if self.entries == 0 or self.landed_entries == 0:
+        landed = sum(self.landed.values())
+        if self.entries == 0 or landed == 0:
             return self.entries
-        return round(self.entries * max(landed_messages / self.landed_entries, 1))
+        return round(self.entries * max(landed_messages / landed, 1))
 
 
 def committed_offset(settings: LakeSettings, topic: str) -> Offset:
@@ -43,5 +51,6 @@ def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
     planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)
     last = planner.last_positions()
     landed = {n: p for n, p in committed_offset(settings, topic).items() if n in last}
-    counts = (planner.waiting(landed, last), planner.waiting({}, landed))
-    return Lag(*(sum(entries for entries, _ in each.values()) for each in counts))
+    counts = planner.waiting(landed, last), planner.waiting({}, landed)
+    none = dict.fromkeys(planner.known_partitions, 0)
+    return Lag(*(none | {name: entries for name, (entries, _) in each.items()} for each in counts))

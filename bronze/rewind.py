@@ -10,7 +10,7 @@ from typing import Any
 
 import deltalake
 
-from bronze.checkpoint import Checkpoint, source_offsets
+from bronze.checkpoint import Checkpoint, newest_batch, source_offsets
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
@@ -37,6 +37,12 @@ class Place:
         return cls(batch, file.read_text()) if file.exists() else None
 
     @classmethod
+    def newest(cls, settings: LakeSettings, query: str) -> "Place | None":
+        """The place after the last batch that was planned, None if there is none."""
+        batch = newest_batch(settings, query)
+        return None if batch is None else cls.of(settings, query, batch)
+
+    @classmethod
     def of_table(cls, settings: LakeSettings, table: TableSpec, version: int) -> "Place | None":
         """The place after the last batch that a version of a query's own table has.
 
@@ -50,7 +56,9 @@ class Place:
         delta = deltalake.DeltaTable(table.path(settings), version=version)
         batch = delta.transaction_version(query)
         if batch is None:  # nothing since the query began, or was moved
-            return cls(**json.loads(text)) if (text := _read(folder / BEGUN)) else None
+            begun = folder / BEGUN
+            stored = json.loads(begun.read_text()) if begun.exists() else None
+            return cls(**stored) if stored else None
         place = cls.of(settings, table.full_name, batch)
         if place is None:
             message = (
@@ -65,11 +73,11 @@ class Place:
         """The offset of each source, as of `source_offsets`."""
         return source_offsets(self.offsets)
 
-    def at(self, batch: int, ends: dict[str, str]) -> "Place":
-        """The same after another batch, with other offsets of sources that have names."""
+    def at(self, ends: dict[str, str]) -> "Place":
+        """The same with other offsets, of sources that have names."""
         version, metadata, *_ = self.offsets.splitlines()
         lines = [f"{name}:{offset}" for name, offset in ends.items()]
-        return Place(batch, "\n".join([version, metadata, *lines]))
+        return Place(self.batch, "\n".join([version, metadata, *lines]))
 
 
 def move(checkpoint: Checkpoint, place: Place | None) -> None:
@@ -85,12 +93,8 @@ def move(checkpoint: Checkpoint, place: Place | None) -> None:
     (folder / ".metadata.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old one
     (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     checkpoint.begin_generation()
-    (folder / BEGUN).write_text(json.dumps(asdict(place)) if place else "")
+    (folder / BEGUN).write_text(json.dumps(asdict(place) if place else None))
     if place is not None:
         for batch in {max(place.batch - 1, 0), place.batch}:  # Spark reads the last two
             (folder / "offsets" / str(batch)).write_text(place.offsets)
             (folder / "commits" / str(batch)).write_text(COMMIT)
-
-
-def _read(file: Path) -> str:
-    return file.read_text() if file.exists() else ""

@@ -4,8 +4,11 @@ Order of precedence: command line, environment (`LAKEHOUSE_…`), `lakehouse.tom
 directory, default.
 """
 
+import atexit
+import contextlib
 import os
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from pydantic_settings import (
 
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
+from bronze.logs import LogFormat
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +30,10 @@ else:
     import tomli as tomllib
 
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
-SHOP_TOPICS = Path(__file__).with_name("shop.toml")
+# A file as long as the process lives, also where the package is a wheel of `--py-files`.
+_shipped = contextlib.ExitStack()
+atexit.register(_shipped.close)
+SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
 
 
 class LakeSettings(BaseSettings):
@@ -98,6 +105,29 @@ class LakeSettings(BaseSettings):
         default=False,
         description="Go on where the broker has dropped unread messages; see bronze.data_loss",
     )
+    restarts: int = Field(
+        default=5,
+        ge=0,
+        description="How often a stream that fails is started again before it is given up; the "
+        "count begins anew when it has finished a batch since",
+    )
+    restart_delay: float = Field(
+        default=10,
+        ge=0,
+        description="Seconds before the first restart; twice as many before each further one, up "
+        "to 5 minutes",
+    )
+    exit_when_given_up: bool = Field(
+        default=False,
+        description="End the job when a stream is given up; else the others go on until none is "
+        "left",
+    )
+    stop_seconds: float = Field(
+        default=20,
+        ge=0,
+        description="Seconds in which the batches under way may finish when told to stop; then "
+        "they are cancelled, and run again at the next start",
+    )
     history_days: int = Field(
         default=7,
         ge=7,
@@ -110,6 +140,23 @@ class LakeSettings(BaseSettings):
     )
     sql_port: int = Field(
         default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
+    )
+    connect_host: str = Field(
+        default="127.0.0.1",
+        description="Host that Spark Connect listens on; its clients may run any code there",
+    )
+    connect_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Port of Spark Connect; without one it is off"
+    )
+
+    log_format: LogFormat = Field(
+        default="text", description="How logs are written to stderr: text, or json"
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1", description="Host that /metrics is served on, without a password"
+    )
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65535, description="Port of /metrics; without one it is off"
     )
 
     @field_validator("home", "lake", "cache")

@@ -7,6 +7,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import deltalake
 from delta.tables import DeltaTable
@@ -146,13 +147,23 @@ class TableSpec:
         else:
             spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
 
-    def read(self, spark: SparkSession, settings: LakeSettings) -> DataFrame:
-        """The rows of the existing table."""
-        return spark.read.format("delta").load(self.path(settings))
+    def read(
+        self, spark: SparkSession, settings: LakeSettings, version: int | None = None
+    ) -> DataFrame:
+        """The rows of the existing table, now or as of a version."""
+        reader = spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path(settings))
 
     def open(self, spark: SparkSession, settings: LakeSettings) -> DeltaTable:
         """The existing table."""
         return DeltaTable.forPath(spark, self.path(settings))
+
+
+def delta_tables(settings: LakeSettings, layer: str) -> list[Path]:
+    """The folders of all Delta tables of a layer, by name."""
+    return [log.parent for log in sorted((settings.lake_dir / layer).glob("*/_delta_log"))]
 
 
 def bronze_table(topic: str) -> TableSpec:

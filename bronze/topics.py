@@ -71,8 +71,7 @@ class TopicFile(Declaration):
 
     @model_validator(mode="after")
     def _views_fit(self) -> "TopicFile":
-        sources = {topic.name: topic for topic in self.changelogs()}
-        sources |= {f"enriched_{topic.name}": topic for topic in self.events()}
+        sources = self.view_sources()
         taken = {
             *OWN_TABLES,
             *sources,
@@ -98,6 +97,11 @@ class TopicFile(Declaration):
                     )
                     raise ValueError(message)
         return self
+
+    def view_sources(self) -> dict[str, Topic]:
+        """What a view with a key may read, with the topic that it is made of."""
+        events = {f"enriched_{topic.name}": topic for topic in self.events()}
+        return {topic.name: topic for topic in self.changelogs()} | events
 
     def kept_views(self) -> list[View]:
         """The views with a key, which are kept as tables."""

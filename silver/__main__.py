@@ -1,7 +1,8 @@
 """`python -m silver`: the job for spark-submit."""
 
 from bronze.job import streaming_job
+from silver.measure import silver_collector
 from silver.refine import refine
 
 if __name__ == "__main__":
-    streaming_job("silver", refine)
+    streaming_job("silver", refine, silver_collector)

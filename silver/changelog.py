@@ -9,11 +9,12 @@ A message that truncates stays as a row without a key, marked `truncated`: what 
 whenever it comes, is deleted.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
@@ -88,6 +89,7 @@ def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> 
     )
     [[latest, any_new]] = known.unionAll(new).agg(F.max("order"), F.bool_or("is_new")).collect()
     if latest is not None:
+        latest = latest.asDict(recursive=True)
         rows = rows.where(~is_older("", latest))
     source = latest_per_key(rows, keys, topic.order_columns)
     # The keys of a mark are NULL, and so equal to each other.
@@ -97,10 +99,10 @@ def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> 
     merge.execute()
 
 
-def is_older(row: str, order: Row) -> Column:
+def is_older(row: str, order: Mapping[str, Any]) -> Column:
     """Whether a row is before an order, field by field; what has no sequence is before all."""
-    fields = {name: value for name, value in order.asDict().items() if name != "position"}
-    fields |= {f"position.{name}": value for name, value in order["position"].asDict().items()}
+    fields = {name: value for name, value in order.items() if name != "position"}
+    fields |= {f"position.{name}": value for name, value in order["position"].items()}
     older = F.lit(False)
     for name, value in reversed(fields.items()):
         column = F.col(f"{row}{name}")

@@ -2,7 +2,7 @@
 
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,14 +55,18 @@ class Cut:
         return asdict(self)
 
 
-def latest_cut(settings: LakeSettings, *, without: int | None = None) -> Cut | None:
-    """The last cut that was made, or the last that is not of some batch; None if there is none."""
-    made = DirectTable(CUTS, settings).rows(["silver_batch", "committed_at"])
-    made = [row for row in made if row["silver_batch"] != without]
+def latest_cut(
+    settings: LakeSettings, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
+) -> Cut | None:
+    """The last cut that was made, of those whose `silver_batch` and `committed_at` fit, or None."""
+    table = DirectTable(CUTS, settings)
+    made = [row for row in table.rows(["silver_batch", "committed_at"]) if among(row)]
     if not made:
         return None
     last = max(made, key=lambda row: row["committed_at"])["silver_batch"]
-    return find_cut(settings, last)
+    columns = [column.name for column in CUTS.columns]
+    [row] = table.rows(columns, f"silver_batch = {last}")
+    return Cut(**{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])})
 
 
 def last_batch(settings: LakeSettings) -> int:
@@ -81,10 +85,3 @@ def offset_of_delta(table: DeltaTable, version: int, *, snapshot: bool = False) 
         "isStartingVersion": snapshot,
     }
     return json.dumps(offset)
-
-
-def find_cut(settings: LakeSettings, batch_id: int) -> Cut:
-    """The cut of a batch that has one."""
-    columns = [column.name for column in CUTS.columns]
-    [row] = DirectTable(CUTS, settings).rows(columns, f"silver_batch = {batch_id}")
-    return Cut(**{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])})

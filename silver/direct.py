@@ -2,6 +2,7 @@
 tenths of a second. The books of a batch must not cost more than the batch.
 """
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,9 +35,16 @@ class DirectTable:
 
     def rows(self, columns: Sequence[str], condition: str | None = None) -> list[dict[str, Any]]:
         """Columns of the rows that meet a condition (SQL of DataFusion)."""
-        batches = self._delta.scan(list(columns), predicate=condition)
-        found: list[dict[str, Any]] = pa.table(batches).to_pylist()
+        found: list[dict[str, Any]] = self.table(columns, condition).to_pylist()
         return found
+
+    def table(self, columns: Sequence[str], condition: str | None = None) -> pa.Table:
+        """The same, as they lie in memory."""
+        return pa.table(self._delta.scan(list(columns), predicate=condition))
+
+    def count_rows(self) -> int:
+        """How many rows there are, as its log says; not for a table with deletion vectors."""
+        return int(self._delta.count())
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of all rows."""
@@ -106,5 +114,39 @@ class DirectTable:
         return pa.Table.from_pylist(list(rows), pa.schema(self._delta.schema().to_arrow()))
 
 
-def _literal(value: int | str) -> str:
+class NewRows:
+    """The rows of a growing table that were not read before."""
+
+    def __init__(
+        self, table: TableSpec, settings: LakeSettings, columns: Sequence[str], order: str
+    ) -> None:
+        """`order` is the column, one of those to read, in which each append is behind the last."""
+        self._table = table
+        self._settings = settings
+        self._columns = columns
+        self._order = order
+        self._last: Any = None
+        self._count = 0
+
+    def read(self) -> tuple[pa.Table, bool]:
+        """The new rows, and whether these are all there are: at first, and where a row has come
+        that is not behind those that were read, or some are gone.
+        """
+        table = DirectTable(self._table, self._settings)
+        is_all = self._last is None
+        condition = None if is_all else f'"{self._order}" > {_literal(self._last)}'
+        rows = table.table(self._columns, condition)
+        if not is_all and self._count + rows.num_rows != table.count_rows():
+            rows, is_all = table.table(self._columns), True
+        if is_all:
+            self._last, self._count = None, 0
+        if rows.num_rows:
+            self._last = pc.max(rows[self._order]).as_py()
+        self._count += rows.num_rows
+        return rows, is_all
+
+
+def _literal(value: int | str | dt.datetime) -> str:
+    if isinstance(value, dt.datetime):
+        return f"'{value.isoformat()}'"
     return str(value) if isinstance(value, int) else "'{}'".format(value.replace("'", "''"))

@@ -13,15 +13,16 @@ from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Checkpoint, claim, claim_tables, newest_batch
+from bronze.checkpoint import Checkpoint, claim, claim_tables
 from bronze.errors import LakehouseError, SettingsError
-from bronze.job import await_streams, explain
+from bronze.failures import explain
+from bronze.job import await_streams
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
-from silver.cuts import Cut, find_cut, last_batch, offset_of_delta
+from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.direct import DirectTable
 from silver.merging import match
 from silver.refine import QUERY, refine, require_bronze
@@ -76,17 +77,17 @@ def cut_at(settings: LakeSettings, moment: str) -> Cut:
     if not CUTS.exists(settings):
         message = f"There is no table {CUTS.full_name} yet, so there is no moment to begin with."
         raise SettingsError(message)
-    made = DirectTable(CUTS, settings).rows(["silver_batch", "committed_at"])
     if moment.isdigit():
-        made = [row for row in made if row["silver_batch"] == int(moment)]
+        cut = latest_cut(settings, lambda row: row["silver_batch"] == int(moment))
     else:
         instant = epoch_ms("--from", moment)
-        made = [row for row in made if int(row["committed_at"].timestamp() * 1000) <= instant]
-    if not made:
+        cut = latest_cut(
+            settings, lambda row: int(row["committed_at"].timestamp() * 1000) <= instant
+        )
+    if cut is None:
         message = f"There is no cut of silver at '{moment}'; the table silver.cuts has them all."
         raise SettingsError(message)
-    last = max(made, key=lambda row: row["committed_at"])
-    return find_cut(settings, last["silver_batch"])
+    return cut
 
 
 def _prepare(
@@ -117,7 +118,7 @@ def _prepare(
 def _copy(
     spark: SparkSession, settings: LakeSettings, side: LakeSettings, table: TableSpec, version: int
 ) -> None:
-    then = spark.read.format("delta").option("versionAsOf", version).load(table.path(settings))
+    then = table.read(spark, settings, version)
     try:
         then.write.format("delta").mode("append").save(table.path(side))
     except AnalysisException as error:
@@ -130,8 +131,7 @@ def _copy(
 
 def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Place:
     """Where the new query begins, its batches being numbered above all that silver has."""
-    planned = newest_batch(settings, QUERY)
-    place = None if planned is None else Place.of(settings, QUERY, planned)
+    place = Place.newest(settings, QUERY)
     if place is None:
         message = "Silver has not run yet, so there is nothing to replay; run `lakehouse silver`."
         raise SettingsError(message)
@@ -140,7 +140,7 @@ def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Plac
         bronze = DeltaTable(bronze_table(name).path(settings))
         known = begin.positions.get(name) if begin else None
         ends[name] = known or offset_of_delta(bronze, bronze.version(), snapshot=True)
-    return place.at(place.batch, ends)
+    return place.at(ends)
 
 
 def _swap(
@@ -155,8 +155,7 @@ def _swap(
     for table in silver_tables(topics):
         if table != CUTS:
             _replace(spark, settings, side, table, checkpoint)
-    last = newest_batch(side, QUERY)
-    place = Place.of(side, QUERY, last) if last is not None else None
+    place = Place.newest(side, QUERY)
     if place is None:
         message = f"{side.lake_dir} has lost its checkpoint; delete the folder and replay again."
         raise LakehouseError(message)

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from bronze import metrics
 from bronze.declarations import Topic, snake_case
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
@@ -51,7 +52,8 @@ class TopicBooks:
     """Counts of one topic in one batch; `messages_in` is counted on bronze, the rest on silver.
 
     watermark: the latest event time in the batch. late: messages behind the watermark of the
-    batches before. earliest: the earliest event time in the batch.
+    batches before. earliest: the earliest event time in the batch. oldest, newest: when its first
+    and its last message were published.
     """
 
     messages_in: int = 0
@@ -62,6 +64,8 @@ class TopicBooks:
     late: int = 0
     watermark: dt.datetime | None = None
     earliest: dt.datetime | None = None
+    oldest: dt.datetime | None = None
+    newest: dt.datetime | None = None
 
     @property
     def good(self) -> int:
@@ -93,14 +97,16 @@ class Books:
             elif counts[0]:
                 books = self.topics.setdefault(name, TopicBooks())
                 books.decoded, books.quarantined, books.late = counts[:3]
-                books.watermark, books.earliest = map(_instant, counts[3:])
+                instants = map(_instant, counts[3:])
+                books.watermark, books.earliest, books.oldest, books.newest = instants
 
     def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
         at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
         if topic.kind == "events" and topic.event_time:
             at = F.when(F.col("reason").isNull(), F.col(snake_case(topic.event_time)))
         late = F.count_if(at < F.lit(known)) if known else F.lit(0)
-        micros = [F.unix_micros(each) for each in (F.max(at), F.min(at))]
+        instants = F.max(at), F.min(at), F.min("publish_time"), F.max("publish_time")
+        micros = [F.unix_micros(each) for each in instants]
         counts: list[Column] = [F.count("*"), F.count("reason"), late, *micros]
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)
 
@@ -151,6 +157,13 @@ class Books:
             )
         return rows
 
+    def tell(self, now: dt.datetime) -> None:
+        """Tell the metrics how old the messages are by the time that they can be read."""
+        for name, books in self.topics.items():
+            if books.oldest and books.newest:
+                instants = (each.timestamp() for each in (books.oldest, books.newest, now))
+                metrics.readable(name, *instants)
+
     def advance(self) -> None:
         """Move the watermarks, as the batch is booked."""
         for name, books in self.topics.items():
@@ -169,7 +182,7 @@ def rows_of_batch(
 
 
 COUNTED = ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
-COUNTS = ("decoded", "quarantined", "late", "watermark", "earliest")
+COUNTS = ("decoded", "quarantined", "late", "watermark", "earliest", "oldest", "newest")
 
 
 def _instant(micros: int | None) -> dt.datetime | None:

@@ -7,6 +7,7 @@ Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables
 """
 
 import contextlib
+import datetime as dt
 from collections.abc import Collection, Iterator
 from functools import partial, reduce
 from typing import Any
@@ -18,7 +19,9 @@ from pyspark.sql import functions as F
 from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
 from bronze.declarations import Topic, snake_case
 from bronze.errors import LakehouseError
+from bronze.listener import listen
 from bronze.settings import LakeSettings
+from bronze.streams import Stream
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
 from silver.changelog import apply_changes
@@ -30,6 +33,7 @@ from silver.history import apply_history
 from silver.maintenance import CONFIGURATION, Maintenance
 from silver.merged import resolve
 from silver.reconcile import Books, Watermarks
+from silver.restart import complete_plans
 from silver.schemas import SchemaRegistry
 from silver.tables import (
     CUTS,
@@ -58,8 +62,16 @@ log = structlog.get_logger()
 
 def refine(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
-) -> list[Running]:
-    """Start the one silver query; with `available_now` it ends when it has caught up with bronze.
+) -> list[Stream]:
+    """Start the one silver query; with `available_now` it ends when it has caught up."""
+    start = partial(refine_all, spark, settings, topics, available_now=available_now)
+    return [Stream(QUERY, settings, start, available_now=available_now).begin()]
+
+
+def refine_all(
+    spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool
+) -> Running:
+    """Start the silver query.
 
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
@@ -67,15 +79,17 @@ def refine(
     """
     require_bronze(settings, topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    complete_plans(checkpoint)
     # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
     # it of every query of the session.
     session = spark.newSession()
     for name, value in (SOURCES_BY_NAME | CONFIGURATION).items():
         session.conf.set(name, value)
+    listen(session, settings)
     messages = read_bronze(session, settings, topics)
     batch = Refinery(settings, topics, checkpoint)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
-    return [start_query(writer, settings, checkpoint, available_now=available_now)]
+    return start_query(writer, settings, checkpoint, available_now=available_now)
 
 
 def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
@@ -133,6 +147,7 @@ class Refinery:
                 self._apply(batch.sparkSession, decoded, books)
                 self._quarantine(decoded, books)
                 self._book(books)
+                books.tell(dt.datetime.now(dt.timezone.utc))
                 self._maintenance.run(batch.sparkSession, batch_id)
         log.info("batch refined", batch=batch_id, **books.totals())
 
@@ -221,7 +236,9 @@ class Refinery:
     def keep_views(self, spark: SparkSession, batch_id: int) -> None:
         """Bring the views with a key up to date with what a batch wrote; replay-safe."""
         if self._views:
-            before = self._cut or latest_cut(self._settings, without=batch_id)
+            before = self._cut or latest_cut(
+                self._settings, lambda row: row["silver_batch"] != batch_id
+            )
             for view in self._views:
                 view.refresh(spark, batch_id, before)
 

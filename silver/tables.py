@@ -16,6 +16,9 @@ POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
 
 BATCHES = ("arrived_batch", "silver_batch")
 
+# Whoever follows a table takes its changes, and not the table: gold, `lakehouse publish-table`.
+CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
+
 QUARANTINE = TableSpec(
     "silver",
     "quarantine",
@@ -129,7 +132,7 @@ def state_table(topic: Topic) -> TableSpec:
         (*columns, *_MADE_FROM),
         # A change rewrites a mark of the old row and not the file that it is in, so the cost of a
         # batch does not grow with the table.
-        {**_statistics(searched), "delta.enableDeletionVectors": "true"},
+        {**_statistics(searched), **CHANGE_FEED, "delta.enableDeletionVectors": "true"},
         _names(topic),
     )
 
@@ -194,7 +197,8 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
                 *([snake_case(topic.event_time)] if topic.event_time else []),
                 *("missing_lookups", "publish_time", *BATCHES),
             ]
-        ),
+        )
+        | CHANGE_FEED,
         _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values())),
     )
 
@@ -209,8 +213,7 @@ def view_table(view: View) -> TableSpec:
             *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
-        # Whoever takes part of the table away must see the changes: `lakehouse publish-table`.
-        {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"},
+        {**CHANGE_FEED, "delta.enableDeletionVectors": "true"},
     )
 
 

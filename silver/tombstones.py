@@ -10,11 +10,13 @@ sequence is refused too.
 """
 
 import datetime as dt
+from collections.abc import Mapping
 from functools import reduce
 from operator import or_
+from typing import Any
 
 import structlog
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
@@ -33,11 +35,14 @@ log = structlog.get_logger()
 def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> DataFrame:
     """Decoded rows, with a reason for those whose tombstone may have been collected."""
     table = state_table(topic)
-    if not DirectTable(table, settings).count(f"mark = '{COLLECTED}'"):
+    marks = DirectTable(table, settings).rows(topic.order_columns, f"mark = '{COLLECTED}'")
+    if not marks:
         return rows
-    marks = table.read(rows.sparkSession, settings).where(F.col("mark") == COLLECTED)
-    limits = [_is_before(row, topic) for row in marks.select(*topic.order_columns).collect()]
-    suspect = reduce(or_, limits) & ~F.col("is_deleted") & F.col("reason").isNull()
+    suspect = (
+        reduce(or_, (_is_before(mark, topic) for mark in marks))
+        & ~F.col("is_deleted")
+        & F.col("reason").isNull()
+    )
     keys = topic.key_columns
     suspects = rows.where(suspect).select(*keys).distinct().toArrow()
     if not suspects.num_rows:
@@ -87,7 +92,7 @@ def collect_tombstones(
         marks.unpersist()
 
 
-def _is_before(mark: Row, topic: Topic) -> Column:
+def _is_before(mark: Mapping[str, Any], topic: Topic) -> Column:
     before = is_older("", mark)
     if not topic.sequence:
         before = before & (F.col("position.partition") == F.lit(mark["position"]["partition"]))

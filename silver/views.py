@@ -20,10 +20,11 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructType
 
 from bronze.declarations import View
 from bronze.errors import SettingsError
-from bronze.job import explain
+from bronze.failures import explain
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
@@ -36,6 +37,7 @@ from silver.tables import enriched_table, lookup_columns, state_table, view_tabl
 DEFINITION = "lakehouse.view"
 
 Key = tuple[Any, ...]
+Opened = Mapping[str, DirectTable]
 
 
 def create_views(spark: SparkSession, topics: TopicFile) -> None:
@@ -103,54 +105,56 @@ class KeptView:
             SettingsError: the query is not valid, does not give the declared columns, or gives a
                 key twice.
         """
+        opened = {n: DirectTable(x.table, self._settings) for n, x in self._sources.items()}
+        own = DirectTable(self._table, self._settings)
         try:
-            if self._must_begin_anew(batch_id, before):
+            if self._must_begin_anew(own, opened, batch_id, before):
                 self._make_anew(spark, batch_id)
                 self._table.set_property(spark, self._settings, DEFINITION, self._definition)
-            elif before is not None and self._has_moved(before):
-                keys = self._changed_keys(batch_id, before) if self._finds_by_key() else None
+            elif before is not None and self._has_moved(opened, before):
+                finds = self._finds_by_key(own, opened)
+                keys = self._changed_keys(opened, batch_id, before) if finds else None
                 if keys is None or len(keys) > SMALL_BATCH:
                     self._make_anew(spark, batch_id)
                 elif keys:
-                    self._follow(spark, batch_id, keys)
+                    self._follow(spark, own, batch_id, keys)
         except PySparkException as error:
             raise _refusal(self._view, f"is refused by Spark: {explain(error)}") from error
 
-    def _must_begin_anew(self, batch_id: int, before: Cut | None) -> bool:
+    def _must_begin_anew(
+        self, own: DirectTable, opened: Opened, batch_id: int, before: Cut | None
+    ) -> bool:
         """Whether the table is new or of another query, or what was before cannot be told."""
         if before is None or self._table.full_name not in before.versions:
             return True
-        if DirectTable(self._table, self._settings).property(DEFINITION) != self._definition:
+        if own.property(DEFINITION) != self._definition:
             return True
         age = dt.datetime.now(dt.timezone.utc) - before.committed_at
         if age > dt.timedelta(days=self._settings.history_days):
             return True
         mine = f"silver_batch = {batch_id} AND mark = 'truncated'"
         return any(
-            DirectTable(source.table, self._settings).count(mine)
-            for source in self._sources.values()
-            if source.has("mark")
+            opened[name].count(mine) for name, source in self._sources.items() if source.has("mark")
         )
 
-    def _finds_by_key(self) -> bool:
+    def _finds_by_key(self, own: DirectTable, opened: Opened) -> bool:
         """Whether rows can be found without Spark: dates and decimals cannot."""
-        keys = [(source.table, source.key[0]) for source in self._sources.values()]
-        keys.append((self._table, self._view.key[0]))
-        return all(DirectTable(table, self._settings).finds_by(key) for table, key in keys)
-
-    def _has_moved(self, before: Cut) -> bool:
-        return any(
-            DirectTable(source.table, self._settings).version
-            != before.versions.get(source.table.full_name)
-            for source in self._sources.values()
+        return own.finds_by(self._view.key[0]) and all(
+            opened[name].finds_by(source.key[0]) for name, source in self._sources.items()
         )
 
-    def _changed_keys(self, batch_id: int, before: Cut) -> set[Key]:
+    def _has_moved(self, opened: Opened, before: Cut) -> bool:
+        return any(
+            opened[name].version != before.versions.get(source.table.full_name)
+            for name, source in self._sources.items()
+        )
+
+    def _changed_keys(self, opened: Opened, batch_id: int, before: Cut) -> set[Key]:
         """The keys of the rows that the batch wrote, as they are now and as they were before."""
         found: set[Key] = set()
         for name, source in self._sources.items():
             names = self._view.sources[name]
-            changed = DirectTable(source.table, self._settings).rows(
+            changed = opened[name].rows(
                 list(dict.fromkeys([*source.key, *names])), f"silver_batch = {batch_id}"
             )
             then = before.versions.get(source.table.full_name)
@@ -180,17 +184,16 @@ class KeptView:
             raise _refusal(self._view, what)
         return found.select(*(F.col(n).cast(kind) for n, kind in self._view.columns.items()))
 
-    def _follow(self, spark: SparkSession, batch_id: int, keys: set[Key]) -> None:
+    def _follow(self, spark: SparkSession, own: DirectTable, batch_id: int, keys: set[Key]) -> None:
         """Compute the rows with some keys, and write those that differ."""
         names, columns = self._view.key, list(self._view.columns)
         rows = pa.table(dict(zip(names, map(list, zip(*keys, strict=True)), strict=True)))
-        new = self._result(spark, spark.createDataFrame(rows)).toArrow()
-        table = DirectTable(self._table, self._settings)
-        near = table.find(names[0], rows[names[0]].combine_chunks(), columns).to_pylist()
+        new = self._result(spark, spark.createDataFrame(rows))
+        near = own.find(names[0], rows[names[0]].combine_chunks(), columns).to_pylist()
         old = {key: row for row in near if (key := self._key_of(row)) in keys}
         changes = []
         seen: set[Key] = set()
-        for row in new.to_pylist():
+        for row in new.toArrow().to_pylist():
             key = self._key_of(row)
             if key in seen:
                 raise self._twice(row)
@@ -203,7 +206,8 @@ class KeptView:
             if key not in seen
         ]
         if changes:
-            schema = self._table.read(spark, self._settings).schema.add("is_gone", "boolean")
+            schema = StructType(new.schema.fields)
+            schema = schema.add("silver_batch", LongType()).add("is_gone", BooleanType())
             ordered = [tuple(row[name] for name in schema.names) for row in changes]
             self._merge(spark, spark.createDataFrame(ordered, schema))
 
@@ -257,7 +261,7 @@ class KeptView:
 
 
 def _source(topics: TopicFile, name: str) -> _Source:
-    topic = topics.topics.get(name) or topics.topics[name.removeprefix("enriched_")]
+    topic = topics.view_sources()[name]
     if topic.kind == "changelog":
         return _Source(state_table(topic), topic.key_columns)
     return _Source(enriched_table(topic, topics), topic.key_columns)

@@ -1,0 +1,70 @@
+"""The metrics of bronze: what is landed, and what waits in the topics."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from prometheus_client.core import Metric as Family
+
+from bronze import metrics
+from bronze.admin import PulsarAdmin
+from bronze.exporter import LayerCollector
+from bronze.files import TableFiles, table_files
+from bronze.metrics import Labels
+from bronze.progress import topic_lag
+from bronze.settings import LakeSettings
+from bronze.tables import bronze_table
+from bronze.topics import TopicFile
+
+ANSWER_SECONDS = 5.0
+
+
+def bronze_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
+    """Reads bronze's metrics."""
+    return LayerCollector("bronze", partial(_read, settings, topics))
+
+
+def _read(settings: LakeSettings, topics: TopicFile) -> Iterator[Family]:
+    tables = {name: bronze_table(name) for name in topics.topics}
+    files = table_files(settings, tables.values())
+    landed: dict[Labels, int] = {
+        (t,): files[table.full_name].rows for t, table in tables.items() if table.full_name in files
+    }
+    yield metrics.LANDED.of(landed)
+    newest = {t: files[f"bronze.{t}"].newest("publish_time") for (t,) in landed}
+    instants: dict[Labels, float] = {(t,): at.timestamp() for t, at in newest.items() if at}
+    yield metrics.LANDED_MESSAGE.of(instants)
+    yield from sizes(files)
+    yield from _lag(settings, topics, landed)
+
+
+def _lag(settings: LakeSettings, topics: TopicFile, landed: dict[Labels, int]) -> Iterator[Family]:
+    with PulsarAdmin(settings.connection, ANSWER_SECONDS) as admin:
+        answers = admin.is_healthy()
+        yield metrics.BROKER_UP.of({(): float(answers)})
+        if not answers:
+            return
+        lags = {name: topic_lag(admin, settings, name) for name in topics.topics}
+    yield metrics.LAG.of({(n,): lag.messages(landed.get((n,), 0)) for n, lag in lags.items()})
+    for metric, part in ((metrics.LAG_ENTRIES, "waiting"), (metrics.LANDED_ENTRIES, "landed")):
+        yield metric.of(
+            {
+                (name, _number(partition)): entries
+                for name, lag in lags.items()
+                for partition, entries in getattr(lag, part).items()
+            }
+        )
+
+
+def _number(partition: str) -> str:
+    """The number of a topic partition, -1 for a topic that has none."""
+    _, mark, number = partition.rpartition("-partition-")
+    return number if mark else "-1"
+
+
+def sizes(files: dict[str, TableFiles]) -> list[Family]:
+    """The metrics about tables."""
+    return [
+        metrics.TABLE_ROWS.of({(name,): each.rows for name, each in files.items()}),
+        metrics.TABLE_BYTES.of({(name,): each.size for name, each in files.items()}),
+        metrics.TABLE_FILES.of({(name,): each.count for name, each in files.items()}),
+    ]
