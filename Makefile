@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SUPERSET := .superset
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/ready ## Run the whole pipeline on generated data and print what came out
 	$(BIN)/lakehouse demo
@@ -18,22 +19,42 @@ test-fast: $(VENV)/ready ## Run the tests that need no Java
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest tests/bronze/test_kills.py
 
-nightly: $(VENV)/ready ## Run all tests, and kill the driver at 200 points
-	LAKEHOUSE_KILLS=200 $(BIN)/python -m pytest
+chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
+	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/test_chaos.py
 
-lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL
+nightly: $(VENV)/ready ## Run all tests, with 200 kills of the driver and ten minutes of chaos
+	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest
+
+superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
+	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
+
+test-superset: $(SUPERSET)/ready ## Run Superset on a real lake, and compare what its charts get
+	LAKEHOUSE_SUPERSET=$(SUPERSET) $(BIN)/python -m pytest tests/test_superset.py
+
+lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL, and that no secret is here
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/sqlfluff lint dbt_project
+	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook
 
-lock: $(VENV)/ready ## Resolve requirements.lock again from pyproject.toml
+sbom: $(VENV)/ready ## Write the bill of materials of all that is installed, dist/sbom.json
+	@mkdir -p dist
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml requirements.lock -o dist/sbom.json
+
+audit: $(VENV)/ready ## Look up known vulnerabilities of what is installed; asks pypi.org
+	$(BIN)/pip-audit --strict --disable-pip --no-deps -r requirements.lock
+
+lock: $(VENV)/ready ## Resolve the requirements.lock of the project and of Superset again
 	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes --all-extras \
 		--no-annotate --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes \
+		--exclude-newer 2026-06-01 --no-annotate --no-header \
+		deploy/superset/requirements.in -o deploy/superset/requirements.lock
 
 clean: ## Delete the environment and what tools have left
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(SUPERSET) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || \
@@ -44,4 +65,10 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills nightly lint lock clean
+# Superset needs other versions than we do, so it has an environment of its own.
+$(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
+	$(PYTHON) -m venv $(SUPERSET)
+	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
+	@touch $@
+
+.PHONY: help demo test test-fast test-kills chaos nightly superset test-superset lint sbom audit lock clean

@@ -2,25 +2,36 @@
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bronze.errors import SettingsError
+from bronze.exporter import serving
 from bronze.ingest import ingest
-from bronze.job import AvailableNow, await_streams, configure_logs, exit_with
+from bronze.job import AvailableNow, await_streams, exit_with
+from bronze.logs import LogFormat, configure_logs
+from bronze.measure import bronze_collector
 from bronze.options import epoch_ms
 from bronze.replay import replay_topic
 from bronze.settings import load_settings
 from bronze.topics import load_topics
-from gold.__main__ import FullRefresh, Select
+from gold.__main__ import Every, FullRefresh, Select, seconds
 from gold.build import BuildResult, build_gold, require_silver
 from gold.catalog import register
+from gold.docs import write_docs
+from gold.errors import GoldError
+from gold.evaluate import AT, evaluate_recommendations
 from gold.keep import keep_fresh
+from gold.measure import gold_collector
 from lakehouse.console import err, out, print_rows
 from lakehouse.context import Format, lake
 from lakehouse.demo import demo as run_demo
+from lakehouse.doctor import COLUMNS as DOCTOR_COLUMNS
+from lakehouse.doctor import examine
 from lakehouse.generate import generate_shop
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
@@ -35,6 +46,8 @@ from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import sql_endpoint
 from lakehouse.up import up as run_up
+from lakehouse.watch import watch
+from silver.measure import BookTotals, silver_collector
 from silver.rebuild import cut_at, rebuild
 from silver.refine import refine, require_bronze
 
@@ -47,6 +60,8 @@ app = typer.Typer(
 )
 
 
+gold_commands = typer.Typer()
+app.add_typer(gold_commands, name="gold")
 app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint_commands, name="savepoint", no_args_is_help=True)
 
@@ -60,14 +75,18 @@ def common(
     topics: Annotated[
         Path | None, typer.Option(help="Topic file (TOML). [default: the shop's topics]")
     ] = None,
+    log_format: Annotated[
+        LogFormat | None, typer.Option(help="How logs are written to stderr. [default: text]")
+    ] = None,
     traces: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     """Settings come from options, then LAKEHOUSE_… variables, then lakehouse.toml."""
     lake.traces = traces
-    configure_logs()
-    lake.settings = load_settings(home=home, topics=topics)
+    configure_logs(log_format or "text")  # also for what the settings have to say
+    lake.settings = load_settings(home=home, topics=topics, log_format=log_format)
+    configure_logs(lake.settings.log_format)
     lake.topics = load_topics(lake.settings.topics)
 
 
@@ -83,9 +102,10 @@ def demo(
     ] = False,
 ) -> None:
     """Run everything once on an empty lake, and print what came out."""
-    run_demo(
-        lake.settings, lake.topics, data=data, scale=scale, seed=seed, keep_running=keep_running
-    )
+    with _metrics() if keep_running else nullcontext():
+        run_demo(
+            lake.settings, lake.topics, data=data, scale=scale, seed=seed, keep_running=keep_running
+        )
 
 
 @app.command()
@@ -94,14 +114,25 @@ def up() -> None:
 
     A broker that answers at the configured address is used; else one is started here.
     """
-    run_up(lake.settings, lake.topics)
+    with _metrics():
+        run_up(lake.settings, lake.topics)
+
+
+def _metrics() -> AbstractContextManager[None]:
+    """The metrics of all layers, served as the settings say."""
+    layers = (make(lake.settings, lake.topics) for make in (bronze_collector, silver_collector))
+    return serving(lake.settings, *layers, gold_collector(lake.settings))
 
 
 @app.command()
 def bronze(available_now: AvailableNow = False) -> None:
     """Land the topics in the bronze tables."""
     require_broker(lake.settings)
-    with spark_session(lake.settings, "lakehouse-bronze") as spark:
+    mine = bronze_collector(lake.settings, lake.topics)
+    with (
+        nullcontext() if available_now else serving(lake.settings, mine),
+        spark_session(lake.settings, "lakehouse-bronze") as spark,
+    ):
         await_streams(ingest(spark, lake.settings, lake.topics, available_now=available_now))
 
 
@@ -109,36 +140,76 @@ def bronze(available_now: AvailableNow = False) -> None:
 def silver(available_now: AvailableNow = False) -> None:
     """Apply the changelogs and enrich the events of the bronze tables."""
     require_bronze(lake.settings, lake.topics)
-    with spark_session(lake.settings, "lakehouse-silver") as spark:
+    mine = silver_collector(lake.settings, lake.topics)
+    with (
+        nullcontext() if available_now else serving(lake.settings, mine),
+        spark_session(lake.settings, "lakehouse-silver") as spark,
+    ):
         await_streams(refine(spark, lake.settings, lake.topics, available_now=available_now))
 
 
-@app.command()
+@gold_commands.callback(invoke_without_command=True)
 def gold(
+    context: typer.Context,
     available_now: AvailableNow = False,
     select: Select = None,
     full_refresh: FullRefresh = False,
+    every: Every = "0s",
 ) -> None:
-    """Build and test the dbt models; again whenever silver changes, unless --available-now.
+    """Build, test and publish gold; again whenever silver changes, unless --available-now.
 
-    Uses the running SQL endpoint, or one of its own when none runs.
+    Readers see it when all tests have passed, and until then what was published before. Uses the
+    running SQL endpoint, or one of its own when none runs.
     """
+    if context.invoked_subcommand:
+        return
+    pause = seconds(every)
     require_silver(lake.settings, lake.topics)
+    with _endpoint() as is_apart:
+        if available_now or select or full_refresh:
+            _show_build(build_gold(lake.settings, select=select, full_refresh=full_refresh))
+            return
+        # Beside an `up`, that one serves the metrics of gold, on the port that both are told.
+        with serving(lake.settings, gold_collector(lake.settings)) if is_apart else nullcontext():
+            keep_fresh(lake.settings, _show_build, _show_refusal, pause)
+
+
+@contextlib.contextmanager
+def _endpoint() -> Iterator[bool]:
+    """The running SQL endpoint, or one of our own when none runs: then True."""
     with contextlib.ExitStack() as stack:
-        if not endpoint_running(lake.settings):
+        is_apart = not endpoint_running(lake.settings)
+        if is_apart:
             spark = stack.enter_context(spark_session(lake.settings, "lakehouse-gold"))
             register(spark, lake.settings, lake.topics)
             stack.enter_context(sql_endpoint(spark, lake.settings))
-        if available_now or select or full_refresh:
-            _show_build(build_gold(lake.settings, select=select, full_refresh=full_refresh))
-        else:
-            keep_fresh(lake.settings, _show_build)
+        yield is_apart
 
 
 def _show_build(result: BuildResult) -> None:
     for model in result.models:
         err.print(f"gold.{model.name} {model.status} [dim]{model.seconds:.1f} s[/dim]")
-    err.print(f"{len(result.models)} models built, {len(result.tests)} tests passed")
+    done = "published" if result.published else "not published, as others were not built"
+    err.print(f"{len(result.models)} models built, {len(result.tests)} tests passed; {done}")
+
+
+def _show_refusal(error: GoldError) -> None:
+    err.print(f"[red]Error:[/red] {error}", highlight=False)
+
+
+@gold_commands.command()
+def evaluate(form: Format = "table") -> None:
+    """Measure the recommendations by what accounts bought last, beside popular and random items.
+
+    The last invoice of each account is held out, and the models of gold recommend ten items from
+    the others. Hit rate: share of the accounts that bought one of them; MRR: mean of 1 / its rank.
+    """
+    require_silver(lake.settings, lake.topics)
+    with _endpoint():
+        found = evaluate_recommendations(lake.settings)
+    columns = ("recommender", "accounts", f"hit rate at {AT}", f"MRR at {AT}")
+    rows = [(q.recommender, q.accounts, q.hit_rate, q.reciprocal_rank) for q in found]
+    print_rows(columns, [(*row[:2], *(round(share, 4) for share in row[2:])) for row in rows], form)
 
 
 @app.command()
@@ -246,10 +317,37 @@ def create() -> None:
 
 
 @app.command()
-def status(form: Format = "table") -> None:
+def status(
+    form: Format = "table",
+    live: Annotated[
+        bool, typer.Option("--watch", help="Go on showing it, in place, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        str, typer.Option(metavar="TIME", help="With --watch: the time between two looks.")
+    ] = "2s",
+) -> None:
     """Show per table: rows, age of the newest message, lag, what is missing or quarantined."""
+    if live:
+        if form != "table":
+            message = f"--watch shows a table; drop --format {form}."
+            raise SettingsError(message)
+        books = BookTotals(lake.settings)
+        watch(lambda: lake_status(lake.settings, lake.topics, books), seconds(every))
+        return
     now = dt.datetime.now(dt.timezone.utc)
     print_rows(COLUMNS, [s.cells(now) for s in lake_status(lake.settings, lake.topics)], form)
+
+
+@app.command()
+def doctor(form: Format = "table") -> None:
+    """Check versions, jars, settings, disk, ports, broker, topics and streams; changes nothing.
+
+    Exit code 1 if something fails.
+    """
+    found = examine(lake.settings, lake.topics)
+    print_rows(DOCTOR_COLUMNS, found, form)
+    if any(each.state == "fail" for each in found):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -261,6 +359,28 @@ def sql(
     columns, rows = query(lake.settings, lake.topics, statement)
     if columns:
         print_rows(columns, rows, form)
+
+
+@app.command()
+def report(
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="HTML file. [default: lakehouse-report.html in the home folder]"
+        ),
+    ] = None,
+    docs: Annotated[
+        bool,
+        typer.Option("--docs", help="Write the docs of the dbt models too, for a link to them."),
+    ] = False,
+) -> None:
+    """Write a web page: flow, sales, customers, rewards, recommendations, and what waits."""
+    from lakehouse.report import write_report  # loads a plotting library, for this command alone
+
+    if docs:
+        write_docs(lake.settings)
+    now = dt.datetime.now(dt.timezone.utc)
+    out.print(str(write_report(lake.settings, lake.topics, out_file, now=now)), soft_wrap=True)
 
 
 @app.command()

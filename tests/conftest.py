@@ -1,5 +1,6 @@
 """One broker and one Spark for the whole suite; tests that use them are marked `jvm`."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from lakehouse.sql_endpoint import start_endpoint
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
+
+os.environ["LAKEHOUSE_RESTARTS"] = "0"  # what fails in a test shows at once
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

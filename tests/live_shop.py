@@ -12,14 +12,28 @@ from shop_lake import ShopLake
 
 from lakehouse.publish import create_topics
 
-DEADLINE_SECONDS = 120
+DEADLINE_SECONDS = 300
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
+def until(condition: Callable[[], bool], what: str, seconds: int = DEADLINE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_SECONDS} s"
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
         threading.Event().wait(0.1)
+
+
+def shop_message(rng: random.Random, number: int) -> tuple[str, str, bytes]:
+    """The n-th message of a shop: topic, key and payload; the first are what orders look up."""
+    kind = rng.choice(["users", "items", "orders", "orders"])
+    key = rng.randrange(8)
+    if number < 16:  # so that in the end every line finds both
+        kind, key = ["users", "items"][number % 2], number // 2
+    payload = {
+        "users": lambda k, n: user(k, lastName=f"v{n}"),
+        "items": lambda k, n: item(k, price=n),
+        "orders": lambda k, n: order(n // 3, n, k, (k + n) % 8),
+    }[kind](key, number)
+    return kind, str(number // 3 if kind == "orders" else key), payload
 
 
 class LiveShop:
@@ -61,21 +75,12 @@ class LiveShop:
         }
         number = 0
         while number < 16 or not self._stop.wait(0.02):
-            kind = rng.choice(["users", "items", "orders", "orders"])
-            key = rng.randrange(8)
-            if number < 16:  # so that in the end every line finds both
-                kind, key = ["users", "items"][number % 2], number // 2
-            payload = {
-                "users": lambda k, n: user(k, lastName=f"v{n}"),
-                "items": lambda k, n: item(k, price=n),
-                "orders": lambda k, n: order(n // 3, n, k, (k + n) % 8),
-            }[kind](key, number)
-            shown = str(number // 3 if kind == "orders" else key)
-            place = producers[kind].send(payload, partition_key=shown)
+            kind, key, payload = shop_message(rng, number)
+            place = producers[kind].send(payload, partition_key=key)
             position = Position(
                 place.ledger_id(), place.entry_id(), max(place.batch_index(), 0), place.partition()
             )
-            self._sent.append(Message(kind, position, shown, payload))
+            self._sent.append(Message(kind, position, key, payload))
             number += 1
         client.close()
 

@@ -2,11 +2,12 @@
 
 import csv
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
 from silver_lake import LakeReader
 
 from bronze.ingest import ingest
@@ -25,6 +26,20 @@ class ShopLake(LakeReader):
         sent = publish(self.settings, self.topics, folder)
         self.catch_up()
         return sent
+
+    def send(self, topic: str, messages: Iterable[tuple[object, bytes]]) -> None:
+        """Publish messages, each with its key."""
+        client = self.settings.connection.client()
+        producer = client.create_producer(self.settings.full_topic(topic))
+        for key, payload in messages:
+            producer.send(payload, partition_key=str(key))
+        client.close()
+
+    def mart(self, name: str) -> list[Row]:
+        """The rows of a table of gold, as readers see it."""
+        path = self.settings.table_path("gold", name)
+        rows: list[Row] = DeltaTable(path).to_pyarrow_table().to_pylist()
+        return rows
 
     def catch_up(self) -> None:
         """Bring bronze and silver up to date with what was sent."""

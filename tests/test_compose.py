@@ -35,6 +35,7 @@ def test_services_only_wait_for_services_that_say_when_they_are_ready() -> None:
 
 def test_commands_and_settings_are_those_of_the_lakehouse() -> None:
     commands = {c.name or c.callback.__name__ for c in cli.app.registered_commands if c.callback}
+    commands |= {group.name for group in cli.app.registered_groups if group.name}
     named = {SERVICES[name]["command"] for name in ("topics", "streams", "gold")}
     named |= set(re.findall(r"lakehouse ([a-z-]+) --", SERVICES["shop"]["command"][0]))
     assert named == {"create-topics", "up", "gold", "generate", "publish"}

@@ -1,5 +1,6 @@
 """The command line refuses what it cannot do: one sentence, exit code 2, no traceback."""
 
+import json
 import re
 import socket
 import sys
@@ -66,10 +67,13 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     commands = group.commands  # type: ignore[attr-defined]
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
-        *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "reset"),
+        *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
+        *("doctor", "reset"),
     }
     parts = [
-        each for name in ("quarantine", "savepoint") for each in commands[name].commands.items()
+        each
+        for name in ("gold", "quarantine", "savepoint")
+        for each in commands[name].commands.items()
     ]
     for name, command in [("lakehouse", group), *commands.items(), *parts]:
         assert command.help, name
@@ -157,12 +161,12 @@ def test_up_does_not_start_a_broker_in_the_place_of_anothers(
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])
-@pytest.mark.parametrize("setting", ["LAKEHOUSE_SQL_PORT"])
+@pytest.mark.parametrize("setting", ["LAKEHOUSE_SQL_PORT", "LAKEHOUSE_CONNECT_PORT"])
 def test_a_port_in_use_is_named_with_its_setting(
     run: Run, monkeypatch: pytest.MonkeyPatch, taken_port: int, command: str, setting: str
 ) -> None:
     monkeypatch.setenv(setting, str(taken_port))
-    monkeypatch.setattr("lakehouse.sql_endpoint.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("gold.endpoint.CONNECT_SECONDS", 0.1)
     assert_refused(run(command), f"Port {taken_port} is in use", setting)
 
 
@@ -186,6 +190,12 @@ def test_silver_without_bronze_says_what_comes_first(run: Run) -> None:
 
 def test_gold_without_silver_says_what_comes_first(run: Run) -> None:
     assert_refused(run("gold", "--available-now"), "lakehouse silver --available-now")
+    assert_refused(run("gold", "--every", "often"), "'often' is no span of time", "30s, 5m or 1h")
+
+
+def test_a_report_without_a_lake_says_what_comes_first(run: Run) -> None:
+    assert_refused(run("report"), "There is no table in", "lakehouse up", "lakehouse demo")
+    assert_refused(run("report", "--docs"), "gold was not built yet", "lakehouse gold")
 
 
 def test_status_works_without_broker_and_lake(run: Run) -> None:
@@ -194,6 +204,19 @@ def test_status_works_without_broker_and_lake(run: Run) -> None:
     lines = outcome.out.splitlines()
     assert lines[0] == "table,rows,newest message,lag (messages),note"
     assert lines[1] == "bronze.users,,,,no broker answers"
+
+
+def test_a_doctor_who_finds_a_failure_says_so_by_the_exit_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_CACHE", str(tmp_path))
+    assert run("doctor").exit_code == 0
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    outcome = run("doctor", "--format", "json")
+    assert outcome.exit_code == 1
+    states = {each["check"]: each["state"] for each in json.loads(outcome.out)}
+    assert states["java"] == "fail"
+    assert states["broker"] == states["jars of spark"] == "warn"
 
 
 def test_reset_with_nothing_there_says_so(run: Run) -> None:

@@ -10,10 +10,10 @@ from live_shop import LiveShop, assert_right, until
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
-from bronze.checkpoint import Running
 from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.ingest import ingest
 from bronze.settings import LakeSettings
+from bronze.streams import Stream
 from lakehouse import savepoints
 from lakehouse.broker import Broker
 from silver.cuts import last_batch
@@ -27,12 +27,12 @@ def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLak
     return ShopLake(spark, settings)
 
 
-def start(lake: ShopLake) -> list[Running]:
+def start(lake: ShopLake) -> list[Stream]:
     running = ingest(lake.spark, lake.settings, lake.topics)
     return running + refine(lake.spark, lake.settings, lake.topics)
 
 
-def stop(running: list[Running]) -> None:
+def stop(running: list[Stream]) -> None:
     for each in running:
         each.stop()
 
