@@ -197,7 +197,8 @@ class PulsarAdmin:
         """Where an open transaction holds readers back; asked only where there seems to be one.
 
         Until the broker has recovered the transactions of a topic that it has just loaded, all of
-        it seems to be held back.
+        it seems to be held back. Transactions are told of loaded topics only, and others are said
+        not to exist: asking for the last position loads one, or says that it is gone.
         """
         path = _path(partition).partition("/")[2]
         url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
@@ -205,7 +206,11 @@ class PulsarAdmin:
         def is_recovering(response: httpx.Response) -> bool:
             return response.json()["state"] in ("None", "Initializing")
 
-        stats = self._ask("GET", url, is_not_yet=is_recovering).json()
+        def is_there() -> bool:
+            self.last_position(partition)
+            return True
+
+        stats = self._ask("GET", url, is_not_yet=is_recovering, is_there=is_there).json()
         return _position(stats["maxReadPosition"])
 
     def compacted(self, partition: str) -> Position:
@@ -306,13 +311,14 @@ class PulsarAdmin:
         *,
         is_gone: Callable[[], bool] = lambda: False,
         is_not_yet: Callable[[httpx.Response], bool] = lambda _: False,
+        is_there: Callable[[], bool] = lambda: False,
         without_body: bool = False,
         **content: Any,
     ) -> httpx.Response:
         """Ask until the broker answers.
 
-        `is_gone` tells whether its 500 is no passing trouble, `is_not_yet` whether a good answer is
-        that it is not ready.
+        `is_gone` tells whether its 500 is no passing trouble, `is_there` whether its 404 is one,
+        `is_not_yet` whether a good answer is that it is not ready.
         """
         with self._client.stream(method, path, **content) as response:
             if response.is_error or not without_body:  # a body may be megabytes
@@ -321,7 +327,10 @@ class PulsarAdmin:
         gone = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR and is_gone()
         if not gone and (ownerless or response.status_code in (307, 500, 502, 503, 504)):
             raise _NotYetError(_reason(response))
-        if gone or response.status_code == httpx.codes.NOT_FOUND:
+        missing = response.status_code == httpx.codes.NOT_FOUND
+        if missing and is_there():
+            raise _NotYetError(_reason(response))
+        if gone or missing:
             message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
             raise TopicNotFoundError(message)
         if response.status_code == httpx.codes.CONFLICT:

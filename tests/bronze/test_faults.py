@@ -12,8 +12,9 @@ from tcp_proxy import TcpProxy
 from tenacity import Retrying, stop_after_delay, wait_fixed
 from topic import LiveTopic, Outgoing
 
-from bronze.admin import PulsarAdmin
+from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.ingest import ingest
+from bronze.offsets import Position
 from bronze.progress import topic_lag
 from bronze.settings import LakeSettings, load_settings
 from bronze.streams import Stream
@@ -117,6 +118,18 @@ def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
     topic.send(numbered(50, 90))
     assert landed(topic, stream, 90) == [f"{n:04d}".encode() for n in range(90)]
     assert stream.query.isActive
+
+
+def test_transactions_of_a_topic_are_told_while_its_broker_loads_it(topic: LiveTopic) -> None:
+    """The broker says of those of a topic it has not loaded that there is no such topic."""
+    [sent] = topic.send([Outgoing(b"here", key="1")])
+    partition = f"{topic.name}-partition-{sent.partition}"
+    with PulsarAdmin(topic.settings.connection) as admin:
+        admin.unload(partition)
+        assert admin.last_readable(partition) == Position(sent.ledger, sent.entry)
+        topic.delete()
+        with pytest.raises(TopicNotFoundError):
+            admin.last_readable(partition)
 
 
 def test_a_stream_outlives_a_restart_of_the_broker(
