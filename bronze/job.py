@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import os
 import signal
 import sys
 import traceback
@@ -11,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import FrameType
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import structlog
 import typer
+from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from bronze.errors import LakehouseError, SettingsError
@@ -27,6 +30,7 @@ from bronze.streams import Stream
 from bronze.topics import TopicFile, load_topics
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose Java process starts ours
 
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
@@ -62,6 +66,8 @@ def streaming_job(
                 stack.enter_context(serving(settings, collector(settings, topics)))
             spark = _submitted_session(f"lakehouse-{layer}")
             stack.callback(stop_spark, spark)
+            if SUBMITTED in os.environ:
+                _leave_signals_to_python(spark)
             await_streams(start(spark, settings, topics, available_now=available_now))
 
     command.__doc__ = f"Run the streams of {layer} in the Spark session that is configured."
@@ -89,6 +95,32 @@ def _submitted_session(name: str) -> SparkSession:
         )
         raise SettingsError(message)
     return spark
+
+
+class _ToldToStop:
+    """Java's handler of SIGTERM: tells this process, and does not end that one."""
+
+    def handle(self, _: Any) -> None:
+        """Called by Java."""
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    class Java:
+        """As py4j wants it named."""
+
+        implements = ("sun.misc.SignalHandler",)
+
+
+def _leave_signals_to_python(spark: SparkSession) -> None:
+    """Let a batch finish where supervisors tell Java to stop, which would cancel it at once.
+
+    A Ctrl-C reaches both processes, so Java is to ignore it.
+    """
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
+    ensure_callback_server_started(gateway)
+    java = gateway.jvm.sun.misc
+    java.Signal.handle(java.Signal("TERM"), _ToldToStop())
+    with contextlib.suppress(Py4JJavaError):  # it cannot, where it was started to ignore it
+        java.Signal.handle(java.Signal("INT"), java.SignalHandler.SIG_IGN)
 
 
 def stop_spark(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ directory, default.
 import atexit
 import contextlib
 import os
+import re
 import sys
 from importlib import resources
 from pathlib import Path
@@ -30,6 +31,7 @@ else:
     import tomli as tomllib
 
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a path, where a second slash is gone
 # A file as long as the process lives, also where the package is a wheel of `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
@@ -161,9 +163,15 @@ class LakeSettings(BaseSettings):
 
     @field_validator("home", "lake", "cache")
     @classmethod
-    def _is_no_file(cls, folder: Path | None) -> Path | None:
+    def _is_a_folder(cls, folder: Path | None) -> Path | None:
         if folder is not None and folder.expanduser().is_file():
             message = f"{folder} is a file, not a folder"
+            raise ValueError(message)
+        if folder is not None and ADDRESS.match(str(folder)):
+            message = (
+                f"{folder} is an address, and object stores are not supported: name a folder, "
+                "see docs/deploying.md"
+            )
             raise ValueError(message)
         return folder
 

@@ -225,7 +225,7 @@ def begin_no_batch(query: StreamingQuery) -> None:
     """Let a query end behind the batch under way.
 
     Spark has no call for that. What `stop` does first is enough: the query looks at its state
-    before it begins a batch.
+    before it begins a batch. One that is only planned by then is left to the next start.
     """
     java: Any = query._jsq  # noqa: SLF001
     execution = java.streamingQuery()

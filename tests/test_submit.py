@@ -3,9 +3,10 @@ each job's driver and executors, and the broker are processes of their own."""
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from deltalake import DeltaTable
 from live_shop import until
 from ports import free_port
 
+from bronze.checkpoint import claim, newest_batch
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import load_topics
 from lakehouse.broker import Broker
@@ -37,11 +39,14 @@ class Cluster:
     folder: Path
     jars: str
 
-    def submit(self, settings: LakeSettings, layer: str, *options: str) -> str:
-        """Run a layer until it has caught up: its Python comes from a wheel, Spark's configuration
-        from the file, settings from outside. Returns what it said and its exit code."""
+    @contextlib.contextmanager
+    def running(
+        self, settings: LakeSettings, layer: str, *options: str, job: Sequence[str] = ()
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A layer as a job: its Python comes from a wheel, Spark's configuration from the file,
+        settings from outside. What is left of it in the end is killed."""
         settings.home.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
+        with subprocess.Popen(
             [
                 SPARK / "spark-submit",
                 *("--master", self.master),
@@ -49,7 +54,7 @@ class Cluster:
                 *("--properties-file", ROOT / "lakehouse" / "conf" / "spark-defaults.conf"),
                 *options,
                 self.folder / f"job_{layer}.py",
-                "--available-now",
+                *job,
             ],
             env={
                 **os.environ,
@@ -58,19 +63,33 @@ class Cluster:
                 "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
                 "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,
                 "LAKEHOUSE_PULSAR_NAMESPACE": settings.pulsar_namespace,
+                "LAKEHOUSE_STOP_SECONDS": "120",  # a batch takes as long as the machine lets it
             },
             cwd=settings.home,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,  # spark-submit mixes what Python writes to them
             text=True,
-            check=False,
-        )
-        return f"{done.stdout}\nexit code {done.returncode}"
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def submit(self, settings: LakeSettings, layer: str, *options: str) -> str:
+        """Run a layer until it has caught up. Returns what it said and its exit code."""
+        with self.running(settings, layer, *options, job=["--available-now"]) as process:
+            return ending(process)
 
     def executors(self) -> list[set[str]]:
         """The files that came to the executors of all jobs."""
         folders = self.folder.glob("work/*/*")
         return [{file.name for file in folder.iterdir()} for folder in folders]
+
+
+def ending(process: subprocess.Popen[str]) -> str:
+    """What a job has said by its end, and its exit code."""
+    said, _ = process.communicate()
+    return f"{said}\nexit code {process.returncode}"
 
 
 @pytest.fixture(scope="module")
@@ -129,16 +148,32 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-def test_the_layers_run_on_a_cluster(
+def version(settings: LakeSettings, name: str) -> int:
+    """The version of a table of silver, 0 before it has rows."""
+    path = settings.table_path("silver", name)
+    return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else 0
+
+
+def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     broker: Broker, settings: LakeSettings, cluster: Cluster, wheel: Path, tmp_path: Path
 ) -> None:
     topics = load_topics(settings.topics)
     counts = generate_shop(tmp_path / "shop", scale=0.001)
     create_topics(settings, topics)
     publish(settings, topics, tmp_path / "shop")
-    for layer in ("bronze", "silver"):
-        said = cluster.submit(settings, layer, "--jars", cluster.jars, "--py-files", str(wheel))
-        assert said.endswith("exit code 0"), said[-3000:]
+    options = ("--jars", cluster.jars, "--py-files", str(wheel))
+    said = cluster.submit(settings, "bronze", *options)
+    assert said.endswith("exit code 0"), said[-3000:]
+    with cluster.running(settings, "silver", *options) as silver:
+        until(lambda: version(settings, "users_state") > 0, "the first table that a batch changes")
+        silver.send_signal(signal.SIGTERM)  # to Java, within the batch
+        said = ending(silver)
+    assert said.endswith("exit code 0"), said[-3000:]
+    assert "stopping, when the batches under way are finished" in said
+    checkpoint = claim(settings, "silver")
+    assert checkpoint.unfinished is None
+    checkpoint.release()
+    assert newest_batch(settings, "silver") == 0
     enriched = DeltaTable(settings.table_path("silver", "enriched_orders"))
     assert enriched.to_pyarrow_table().num_rows == counts.orders
     executors = cluster.executors()

@@ -48,3 +48,10 @@ def test_a_value_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("LAKEHOUSE_SQL_PORT", "70000")
     with pytest.raises(SettingsError, match="Setting 'sql_port'.*LAKEHOUSE_SQL_PORT"):
         load_settings()
+
+
+@pytest.mark.parametrize("name", ["home", "lake"])
+@pytest.mark.parametrize("address", ["s3a://bucket/lake", "hdfs://host:8020/lake"])
+def test_an_address_is_no_folder(name: str, address: str) -> None:
+    with pytest.raises(SettingsError, match=rf"Setting '{name}'.* is an address, and object"):
+        load_settings(**{name: address})
