@@ -25,7 +25,14 @@ import structlog
 
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile, load_topics
-from gold.endpoint import SqlError, query_endpoint
+from gold.endpoint import (
+    ANY_PASSWORD,
+    TRUST_ENV,
+    SqlError,
+    credentials,
+    query_endpoint,
+    require_entry,
+)
 from gold.errors import GoldError
 from gold.publish import PublishedCut, last_published, publish
 from gold.tables import RUNS
@@ -35,7 +42,7 @@ from silver.tables import silver_tables
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 FAILED = ("error", "fail", "runtime error")
 WAIT_AND_RUN = (
-    "import json, sys; from dbt.cli.main import cli; arguments = sys.stdin.readline(); "
+    "import json, sys; from gold.dbt_client import cli; arguments = sys.stdin.readline(); "
     "arguments and cli(json.loads(arguments))"
 )
 # Tests that compare a model with one that is not selected would compare two states of silver.
@@ -115,6 +122,7 @@ class PreparedBuild:
 
     def run(self) -> BuildResult:
         """Build, test and publish, once; arguments and errors as of `build_gold`."""
+        require_entry(self.settings)  # dbt-spark would not say why it is refused
         started_at, project = dt.datetime.now(dt.timezone.utc), _checksum()
         before = last_published(self.settings)
         changed = before is None or before.project != project
@@ -242,6 +250,7 @@ def build_gold(
 
     Raises:
         GoldError: dbt could not run, or a model or test failed; names them with dbt's message.
+        SqlError: the endpoint does not let us in, or is not to be trusted.
     """
     with prepare_build(settings, select=select, full_refresh=full_refresh) as build:
         return build.run()
@@ -271,11 +280,22 @@ def target_path(settings: LakeSettings) -> Path:
 
 
 def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
-    """What dbt is told of the lake; it writes its artifacts into `target`."""
+    """What dbt is told of the lake; it writes its artifacts into `target`.
+
+    The password is a variable, as arguments are seen by all users of a machine, and has the prefix
+    of what dbt keeps out of its logs and artifacts.
+    """
+    user, password = credentials(settings)
+    trust = settings.sql_tls_trust_certs_file
+    secret = {"DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD": password}
     return {
         **os.environ,
+        **(secret if password != ANY_PASSWORD else {}),  # dbt would mask each such word
+        **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
         "LAKEHOUSE_SQL_HOST": settings.sql_host,
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_SQL_TLS": str(settings.sql_tls).lower(),
+        "LAKEHOUSE_SQL_USER": user,
         "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),
         "DBT_TARGET_PATH": str(target),
         "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),

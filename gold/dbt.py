@@ -8,8 +8,6 @@ from pathlib import Path
 from bronze.settings import LakeSettings
 from gold.build import PROJECT, dbt_environment
 
-RUN_DBT = "from dbt.cli.main import cli; cli()"
-
 
 def run_dbt(settings: LakeSettings, target: Path, command: Sequence[str]) -> tuple[int, Path]:
     """Run dbt in the project; returns its exit code, and the log of what it said.
@@ -23,7 +21,7 @@ def run_dbt(settings: LakeSettings, target: Path, command: Sequence[str]) -> tup
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         ended = subprocess.run(
-            [sys.executable, "-c", RUN_DBT, "--no-version-check", *command],
+            [sys.executable, "-m", "gold.dbt_client", "--no-version-check", *command],
             cwd=PROJECT,
             env=dbt_environment(settings, target),
             stdout=output,
