@@ -38,6 +38,7 @@ def _checked_transport(
     """In the place of dbt-spark's `build_ssl_transport`, and called as it is."""
     trust = os.environ.get(TRUST_ENV)
     socket = TSSLSocket(host, port, ssl_context=tls_context(Path(trust) if trust else None))
+    socket.open()  # else PyHive would close what is not open, and hide why
     return plain_sasl(socket, username, password or ANY_PASSWORD)
 
 

@@ -64,6 +64,7 @@ def connect(settings: LakeSettings) -> Any:
         socket = TSSLSocket(settings.sql_host, settings.sql_port, ssl_context=context)
     socket.setTimeout(CONNECT_SECONDS * 1000)
     try:
+        socket.open()  # else PyHive would close what is not open, and hide why
         connection = hive.Connection(
             username=user, thrift_transport=plain_sasl(socket, user, password)
         )

@@ -60,6 +60,8 @@ def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
     """HiveServer2, listening. Its configuration is taken back, as SQL shows it to whoever asks."""
     hive_server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2  # type: ignore[union-attr]  # noqa: SLF001
     hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()  # noqa: SLF001
+    # A thread keeps the configuration of the first endpoint that it has started.
+    spark._jvm.org.apache.hadoop.hive.ql.session.SessionState.detachSession()  # type: ignore[union-attr]  # noqa: SLF001
     for name, value in configuration.items():
         hadoop.set(name, value)
     try:

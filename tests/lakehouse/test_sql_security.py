@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from socket import create_connection
 
 import psutil
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from ports import free_port
 from pyhive import hive
 from shop_lake import ShopLake
@@ -175,15 +176,30 @@ def test_tls_and_plain_text_do_not_come_to_speak(
     )
     trust = {"sql_tls_trust_certs_file": secured.sql_tls_trust_certs_file}
     assert "does not speak TLS" in refusal(changed(endpoint, sql_tls=True, **trust))
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.load_verify_locations(secured.sql_tls_trust_certs_file)
-    old.maximum_version = ssl.TLSVersion.TLSv1_1
-    old.set_ciphers("ALL:@SECLEVEL=0")
-    with (
-        create_connection(("localhost", secured.sql_port), 10) as socket,
-        pytest.raises(ssl.SSLError),
-    ):
-        old.wrap_socket(socket, server_hostname="localhost")
+
+
+def test_jdbc_clients_get_in(secured: LakeSettings, certificates: Path, tmp_path: Path) -> None:
+    add_user(secured, "dora", "a-dozen-of-letters")
+    (tmp_path / "password").write_text("a-dozen-of-letters")
+    known = x509.load_pem_x509_certificate((certificates / "ca.pem").read_bytes())
+    (tmp_path / "trust").write_bytes(
+        pkcs12.serialize_java_truststore(
+            [pkcs12.PKCS12Certificate(known, b"ca")], BestAvailableEncryption(b"changeit")
+        )
+    )
+    address = f"jdbc:hive2://localhost:{secured.sql_port}/silver;ssl=true"
+    trust = f";sslTrustStore={tmp_path / 'trust'};trustStorePassword=changeit"
+    statement = ["--silent=true", "--outputformat=csv2", "-e", "select 1 as one;"]
+    who = ["-n", "dora", "-w", tmp_path / "password"]
+    beeline = Path(sys.executable).with_name("beeline")
+
+    def run(url: str) -> subprocess.CompletedProcess[str]:
+        command = [beeline, "-u", url, *who, *statement]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    let_in = run(address + trust)
+    assert let_in.stdout == "one\n1\n", let_in.stderr
+    assert "unable to find valid certification path" in run(address).stderr
 
 
 def test_lakehouse_sql_asks_with_the_password_of_the_environment(
