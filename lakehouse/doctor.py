@@ -225,7 +225,7 @@ def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
     try:
         serves = endpoint_running(settings)
     except LakehouseError as error:
-        yield _refused("SQL client", error)
+        yield _refused("SQL client", error, "warn")  # gold may be built elsewhere
     wanted = []
     if _serves_sql(settings):
         wanted.append((settings.sql_port, "LAKEHOUSE_SQL_PORT", serves))
@@ -261,9 +261,9 @@ def _serves_sql(settings: LakeSettings) -> bool:
     return settings.sql_host in (*LOOPBACK, "0.0.0.0")  # noqa: S104 - compared, not bound
 
 
-def _refused(check: str, error: LakehouseError) -> Finding:
+def _refused(check: str, error: LakehouseError, state: State = "fail") -> Finding:
     found, _, remedy = str(error).partition(". ")
-    return Finding(check, "fail", found, remedy)
+    return Finding(check, state, found, remedy)
 
 
 def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:

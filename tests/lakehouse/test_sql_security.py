@@ -24,6 +24,7 @@ from bronze.settings import LakeSettings
 from gold.build import build_gold, prepare_build
 from gold.dbt import run_dbt
 from gold.endpoint import SqlError, connect, plain_sasl, query_endpoint
+from gold.errors import GoldError
 from lakehouse import cli
 from lakehouse.sql_endpoint import endpoint_running, start_endpoint
 from lakehouse.sql_users import add_user, remove_user
@@ -242,7 +243,7 @@ def test_dbt_speaks_to_no_stranger(
     secured: LakeSettings, certificates: Path, tmp_path: Path
 ) -> None:
     stranger = changed(secured, sql_tls_trust_certs_file=certificates / "stranger.pem")
-    with pytest.raises(SqlError, match="unable to get local issuer"):
+    with pytest.raises(GoldError, match="unable to get local issuer"):
         build_gold(stranger, select="stg_orders")
     outcomes = []
     for settings in (secured, stranger):
