@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -24,6 +24,7 @@ from pydantic_settings import (
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 from bronze.logs import LogFormat
+from bronze.sql_settings import SqlSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,11 +39,15 @@ atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
 
 
-class LakeSettings(BaseSettings):
+class LakeSettings(SqlSettings):
     """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
 
     model_config = SettingsConfigDict(
-        env_prefix="LAKEHOUSE_", toml_file="lakehouse.toml", extra="forbid", frozen=True
+        env_prefix="LAKEHOUSE_",
+        toml_file="lakehouse.toml",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,  # it may be a secret
     )
 
     home: Path = Field(
@@ -136,13 +141,6 @@ class LakeSettings(BaseSettings):
         description="Days for which old versions of tables can be read; at least 7, as readers and "
         "streams may still be at work on them",
     )
-    sql_host: str = Field(
-        default="127.0.0.1",
-        description="Host that the SQL endpoint listens on, and that its clients ask",
-    )
-    sql_port: int = Field(
-        default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
-    )
     connect_host: str = Field(
         default="127.0.0.1",
         description="Host that Spark Connect listens on; its clients may run any code there",
@@ -175,13 +173,18 @@ class LakeSettings(BaseSettings):
             raise ValueError(message)
         return folder
 
-    @field_validator("pulsar_token")
+    @field_validator("pulsar_token", "sql_password")
     @classmethod
-    def _is_in_the_environment(cls, token: SecretStr | None) -> SecretStr | None:
-        if token is not None and TOKEN_ENV not in os.environ:
-            message = "a secret belongs in the environment, or in a file named by pulsar_token_file"
+    def _is_in_the_environment(
+        cls, secret: SecretStr | None, info: ValidationInfo
+    ) -> SecretStr | None:
+        variable = f"LAKEHOUSE_{info.field_name}".upper()
+        if secret is not None and variable not in os.environ:
+            message = (
+                f"a secret belongs in the environment, or in a file named by {info.field_name}_file"
+            )
             raise ValueError(message)
-        return token
+        return secret
 
     @property
     def connection(self) -> Connection:

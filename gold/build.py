@@ -13,7 +13,6 @@ import datetime as dt
 import fcntl
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,18 +23,18 @@ from typing import Any
 import structlog
 
 from bronze.settings import LakeSettings
-from bronze.topics import TopicFile, load_topics
-from gold.endpoint import SqlError, query_endpoint
+from bronze.topics import TopicFile
+from gold.dbt import PROJECT, dbt_environment
+from gold.endpoint import SqlError, query_endpoint, require_entry
 from gold.errors import GoldError
 from gold.publish import PublishedCut, last_published, publish
 from gold.tables import RUNS
 from silver.direct import DirectTable
 from silver.tables import silver_tables
 
-PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 FAILED = ("error", "fail", "runtime error")
 WAIT_AND_RUN = (
-    "import json, sys; from dbt.cli.main import cli; arguments = sys.stdin.readline(); "
+    "import json, sys; from gold.dbt_client import cli; arguments = sys.stdin.readline(); "
     "arguments and cli(json.loads(arguments))"
 )
 # Tests that compare a model with one that is not selected would compare two states of silver.
@@ -115,6 +114,10 @@ class PreparedBuild:
 
     def run(self) -> BuildResult:
         """Build, test and publish, once; arguments and errors as of `build_gold`."""
+        try:
+            require_entry(self.settings)  # dbt-spark would not say why it is refused
+        except SqlError as error:
+            raise GoldError(str(error)) from error
         started_at, project = dt.datetime.now(dt.timezone.utc), _checksum()
         before = last_published(self.settings)
         changed = before is None or before.project != project
@@ -241,7 +244,8 @@ def build_gold(
         full_refresh: rebuild incremental models from scratch.
 
     Raises:
-        GoldError: dbt could not run, or a model or test failed; names them with dbt's message.
+        GoldError: the endpoint does not let us in or is not to be trusted, dbt could not run, or a
+            model or test failed; names them with dbt's message.
     """
     with prepare_build(settings, select=select, full_refresh=full_refresh) as build:
         return build.run()
@@ -268,19 +272,6 @@ def _checksum() -> str:
 def target_path(settings: LakeSettings) -> Path:
     """Where dbt leaves what it knows of its last build: `manifest.json`, `run_results.json`."""
     return settings.home_dir / "dbt"
-
-
-def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
-    """What dbt is told of the lake; it writes its artifacts into `target`."""
-    return {
-        **os.environ,
-        "LAKEHOUSE_SQL_HOST": settings.sql_host,
-        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
-        "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),
-        "DBT_TARGET_PATH": str(target),
-        "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),
-        "DBT_PROFILES_DIR": str(PROJECT),
-    }
 
 
 def read_results(path: Path) -> BuildResult:

@@ -1,14 +1,16 @@
-"""Runs of dbt beside those that build gold; each has a folder of its own for its artifacts."""
+"""The dbt project, what dbt is told, and its runs beside those that build gold."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bronze.settings import LakeSettings
-from gold.build import PROJECT, dbt_environment
+from bronze.topics import load_topics
+from gold.endpoint import ANY_PASSWORD, TRUST_ENV, credentials
 
-RUN_DBT = "from dbt.cli.main import cli; cli()"
+PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 
 
 def run_dbt(settings: LakeSettings, target: Path, command: Sequence[str]) -> tuple[int, Path]:
@@ -23,7 +25,7 @@ def run_dbt(settings: LakeSettings, target: Path, command: Sequence[str]) -> tup
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         ended = subprocess.run(
-            [sys.executable, "-c", RUN_DBT, "--no-version-check", *command],
+            [sys.executable, "-m", "gold.dbt_client", "--no-version-check", *command],
             cwd=PROJECT,
             env=dbt_environment(settings, target),
             stdout=output,
@@ -31,3 +33,27 @@ def run_dbt(settings: LakeSettings, target: Path, command: Sequence[str]) -> tup
             check=False,
         )
     return ended.returncode, log
+
+
+def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
+    """What dbt is told of the lake; it writes its artifacts into `target`.
+
+    The password is a variable, as arguments are seen by all users of a machine, and has the prefix
+    of what dbt keeps out of its logs and artifacts.
+    """
+    user, password = credentials(settings)
+    trust = settings.sql_tls_trust_certs_file
+    secret = {"DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD": password}
+    return {
+        **os.environ,
+        **(secret if password != ANY_PASSWORD else {}),  # dbt would mask each such word
+        **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
+        "LAKEHOUSE_SQL_HOST": settings.sql_host,
+        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_SQL_TLS": str(settings.sql_tls).lower(),
+        "LAKEHOUSE_SQL_USER": user,
+        "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),
+        "DBT_TARGET_PATH": str(target),
+        "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),
+        "DBT_PROFILES_DIR": str(PROJECT),
+    }

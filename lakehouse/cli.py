@@ -43,6 +43,7 @@ from lakehouse.reset import what_goes
 from lakehouse.run import require_broker, spark_session
 from lakehouse.savepoint import commands as savepoint_commands
 from lakehouse.sql_endpoint import endpoint_running
+from lakehouse.sql_users import commands as user_commands
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import sql_endpoint
 from lakehouse.up import up as run_up
@@ -64,6 +65,7 @@ gold_commands = typer.Typer()
 app.add_typer(gold_commands, name="gold")
 app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint_commands, name="savepoint", no_args_is_help=True)
+app.add_typer(user_commands, name="sql-user", no_args_is_help=True)
 
 
 @app.callback()

@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.agreement import disagreements
 from bronze.checkpoint import newest_batch
-from bronze.errors import BrokerError, SettingsError
+from bronze.errors import BrokerError, LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.retention import risks
 from bronze.settings import LakeSettings
@@ -36,6 +36,7 @@ from lakehouse.connect import PORT_SETTING
 from lakehouse.jars import COMPLETE, jar_folder, read_lock
 from lakehouse.java import SUPPORTED, find_java, java_version
 from lakehouse.sql_endpoint import endpoint_running
+from lakehouse.sql_guard import guard_state
 from silver.refine import QUERY
 from silver.tables import silver_tables
 
@@ -45,7 +46,7 @@ OLDEST_BROKER, NEXT_BROKER = Version("4.0"), Version("5.0")
 GIB = 1 << 30
 LEAST_FREE, LITTLE_FREE = 1 * GIB, 5 * GIB
 # Not settings of the lakehouse, but read by dbt's profiles, by Superset's or by the tests.
-OTHERS = ("SQL_USER", "SQL_PASSWORD", "SQL_TLS", "DECLARED_TOPICS", "SUPERSET", "KILLS", "CHAOS")
+OTHERS = ("DECLARED_TOPICS", "SUPERSET", "KILLS", "CHAOS")
 
 State = Literal["ok", "warn", "fail"]
 
@@ -74,6 +75,7 @@ def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
         *folders(settings),
         *disk(settings),
         *ports(settings, answers=answers),
+        *sql(settings),
         *broker(settings, answers=answers),
     ]
     if answers:
@@ -219,9 +221,13 @@ def disk(settings: LakeSettings) -> Iterator[Finding]:
 
 def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
     """Whether the ports that we would listen on are free, or served by a lakehouse that runs."""
-    serves = endpoint_running(settings)
+    serves = True
+    try:
+        serves = endpoint_running(settings)
+    except LakehouseError as error:
+        yield _refused("SQL client", error, "warn")  # gold may be built elsewhere
     wanted = []
-    if settings.sql_host in (*LOOPBACK, "0.0.0.0"):  # noqa: S104 - compared, not bound
+    if _serves_sql(settings):
         wanted.append((settings.sql_port, "LAKEHOUSE_SQL_PORT", serves))
     if settings.connect_port is not None:
         wanted.append((settings.connect_port, PORT_SETTING, serves))
@@ -237,10 +243,27 @@ def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
             if is_served:
                 yield Finding(check, "ok", f"served, as {setting} says")
             else:
-                found, _, remedy = str(error).partition(". ")
-                yield Finding(check, "fail", found, remedy)
+                yield _refused(check, error)
         else:
             yield Finding(check, "ok", "free")
+
+
+def sql(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether the SQL endpoint may be served as set, and how long its certificate is valid."""
+    if _serves_sql(settings):
+        try:
+            yield Finding("SQL endpoint", *guard_state(settings))
+        except SettingsError as error:
+            yield _refused("SQL endpoint", error)
+
+
+def _serves_sql(settings: LakeSettings) -> bool:
+    return settings.sql_host in (*LOOPBACK, "0.0.0.0")  # noqa: S104 - compared, not bound
+
+
+def _refused(check: str, error: LakehouseError, state: State = "fail") -> Finding:
+    found, _, remedy = str(error).partition(". ")
+    return Finding(check, state, found, remedy)
 
 
 def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:

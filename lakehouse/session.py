@@ -4,6 +4,7 @@ what depends on the machine is set here.
 
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -36,7 +37,8 @@ def build_session(
     jars = fetch_jars(settings, "spark", progress)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = settings.home_dir / "spark"
-    scratch.mkdir(parents=True, exist_ok=True)
+    classes = classes_folder(settings)
+    classes.mkdir(parents=True, exist_ok=True)  # Java passes over one that is not there yet
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
         f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)}"
@@ -47,7 +49,7 @@ def build_session(
         .config("spark.driver.memory", DRIVER_MEMORY)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraClassPath", f"{jars}/*")
+        .config("spark.driver.extraClassPath", f"{jars}/*:{classes}")
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
         .config("spark.sql.adaptive.enabled", "false")
@@ -61,7 +63,10 @@ def build_session(
         .config("spark.hadoop.hive.exec.scratchdir", str(scratch / "hive"))
         .config("spark.hadoop.hive.exec.local.scratchdir", str(scratch / "hive-local"))
         .config("spark.hadoop.hive.server2.logging.operation.enabled", "false")
-        .config("spark.hadoop.hive.server2.thrift.bind.host", settings.sql_host)
-        .config("spark.hadoop.hive.server2.thrift.port", str(settings.sql_port))
         .getOrCreate()
     )
+
+
+def classes_folder(settings: LakeSettings) -> Path:
+    """A folder on the driver's class path, for what is compiled while it runs."""
+    return settings.home_dir / "spark" / "classes"

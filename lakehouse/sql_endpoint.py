@@ -1,6 +1,8 @@
 """The SQL endpoint: HiveServer2's protocol (Thrift/JDBC), served by the running Spark driver."""
 
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -10,6 +12,8 @@ from thrift.transport.TTransport import TTransportException
 from bronze.settings import LakeSettings
 from gold.endpoint import SqlError, connect
 from lakehouse.broker import require_free_port
+from lakehouse.session import classes_folder
+from lakehouse.sql_guard import hive_configuration, prepare_authentication, require_guard
 
 START_SECONDS = 60
 
@@ -26,25 +30,25 @@ class SqlEndpoint:
 
 
 def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
-    """Serve SQL on `settings.sql_host` and `sql_port`, and wait until a client gets in.
-
-    It asks for no password: on another host than loopback, a network must guard it.
+    """Serve SQL on `settings.sql_host` and `sql_port`, and wait until clients are answered.
 
     Raises:
-        SettingsError: the port is in use.
+        SettingsError: the port is in use, others could get in, or a file for TLS or passwords is
+            not in order.
         SqlError: it did not come up.
     """
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
-    hive_server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way
-    server = hive_server.startWithContext(spark._jsparkSession.sqlContext())  # noqa: SLF001
-    endpoint = SqlEndpoint(server)
+    require_guard(settings)
+    prepare_authentication(spark._jvm, settings, classes_folder(settings))  # noqa: SLF001 - Python has no other way
+    with tempfile.TemporaryDirectory() as folder:  # 0700, and gone when its key store is read
+        endpoint = SqlEndpoint(_start(spark, hive_configuration(settings, Path(folder))))
     try:
         Retrying(
             retry=retry_if_exception_type(TTransportException),
             stop=stop_after_delay(START_SECONDS),
             wait=wait_fixed(0.1),
             reraise=True,
-        )(connect, settings).close()
+        )(_answers, settings)
     except TTransportException as error:
         endpoint.stop()
         message = f"The SQL endpoint did not come up on port {settings.sql_port}: {error}."
@@ -52,8 +56,33 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
     return endpoint
 
 
+def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
+    """HiveServer2, listening. Its configuration is taken back, as SQL shows it to whoever asks."""
+    hive_server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2  # type: ignore[union-attr]  # noqa: SLF001
+    hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()  # noqa: SLF001
+    # A thread keeps the configuration of the first endpoint that it has started.
+    spark._jvm.org.apache.hadoop.hive.ql.session.SessionState.detachSession()  # type: ignore[union-attr]  # noqa: SLF001
+    for name, value in configuration.items():
+        hadoop.set(name, value)
+    try:
+        # False: what goes wrong in there does not end the process of the streams.
+        return hive_server.startWithSparkSession(spark._jsparkSession, False)  # noqa: SLF001
+    finally:
+        for name in configuration:
+            hadoop.unset(name)
+
+
+def _answers(settings: LakeSettings) -> None:
+    with suppress(SqlError):  # it asks who we are, and so it is up
+        connect(settings).close()
+
+
 def endpoint_running(settings: LakeSettings) -> bool:
-    """Whether a client gets in."""
+    """Whether a client gets in.
+
+    Raises:
+        SqlError: one runs that does not let us in.
+    """
     with suppress(TTransportException):
         connect(settings).close()
         return True

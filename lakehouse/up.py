@@ -17,6 +17,7 @@ from lakehouse.console import err, step
 from lakehouse.publish import create_topics
 from lakehouse.run import broker_as_set, spark_session
 from lakehouse.sql_endpoint import start_endpoint
+from lakehouse.sql_guard import require_guard
 from silver.refine import refine
 
 
@@ -35,11 +36,12 @@ def up(settings: LakeSettings, topics: TopicFile) -> None:
 
 
 def require_free_ports(settings: LakeSettings) -> None:
-    """See that nothing listens where clients will be served.
+    """See that nothing listens where clients will be served, and that SQL may be served there.
 
     Raises:
-        SettingsError: something does; names the setting to change.
+        SettingsError: it is not so; names the setting to change.
     """
+    require_guard(settings)
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
     if settings.connect_port is not None:
         require_free_port(settings.connect_port, PORT_SETTING)
@@ -84,7 +86,8 @@ def _announce(settings: LakeSettings) -> None:
     connect = f"  Spark Connect: [bold]sc://{settings.connect_host}:{settings.connect_port}[/bold]"
     err.print(
         f"\nRunning. Pulsar: [bold]{settings.pulsar_url}[/bold]  "
-        f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}[/bold]"
+        f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}"
+        f"{'/;ssl=true' if settings.sql_tls else ''}[/bold]"
         f"{connect if settings.connect_port else ''}\n"
         "Elsewhere: [bold]lakehouse publish --data DIR[/bold], [bold]lakehouse status[/bold], "
         '[bold]lakehouse gold[/bold], [bold]lakehouse sql "show tables in silver"[/bold]. '

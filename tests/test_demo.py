@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from deltalake import DeltaTable
 from ports import free_port
 from shop_lake import joined, read_shop
 from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from gold.endpoint import is_loopback
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 Outcome = subprocess.CompletedProcess[str]
@@ -32,12 +35,13 @@ class Home:
         self.broker_port = free_port()
         self.connect_port = free_port()
         self.metrics_port = free_port()
+        self.sql_port = free_port()
         self.env = {
             **os.environ,
             "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{self.broker_port}",
             "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",
             "LAKEHOUSE_SQL_HOST": "127.0.0.2",  # loopback, and not the default
-            "LAKEHOUSE_SQL_PORT": str(free_port()),
+            "LAKEHOUSE_SQL_PORT": str(self.sql_port),
             "LAKEHOUSE_CONNECT_PORT": str(self.connect_port),
             "LAKEHOUSE_METRICS_PORT": str(self.metrics_port),
         }
@@ -200,6 +204,21 @@ def test_up_says_where_it_serves(running: subprocess.Popen[str], home: Home) -> 
         assert f'lakehouse_collector_up{{layer="{layer}"}} 1.0' in metrics
     assert 'lakehouse_stream_running{query="silver"} 1.0' in metrics
     assert 'lakehouse_gold_builds_total{outcome="published"} 1.0' in metrics
+
+
+def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
+    up = psutil.Process(running.pid)
+    # TCP alone: by UDP, the broker asks name servers, and serves nothing.
+    listening = {
+        connection.laddr
+        for process in (up, *up.children(recursive=True))
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    ports = {address.port for address in listening}
+    assert ports > {home.broker_port, home.connect_port, home.metrics_port, home.sql_port}
+    beyond = [address for address in listening if not is_loopback(address.ip)]
+    assert beyond == []
 
 
 def test_what_runs_is_not_run_twice_nor_deleted(running: subprocess.Popen[str], home: Home) -> None:

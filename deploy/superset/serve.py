@@ -47,6 +47,12 @@ def serve(
             "has nothing to show. Start one with `lakehouse up`."
         )
         raise SupersetError(message)
+    if settings.sql_tls or settings.sql_authentication != "none":
+        message = (
+            "This dashboard reads an SQL endpoint without TLS and password; docs/sql-endpoint.md "
+            "says what a Superset of your own needs for another one."
+        )
+        raise SupersetError(message)
     require_free_port(port, "--port")
     bin_folder, state = environment.resolve() / "bin", settings.home_dir / "superset"
     if not (state / "password").exists():

@@ -68,11 +68,11 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
-        *("doctor", "reset"),
+        *("doctor", "reset", "sql-user"),
     }
     parts = [
         each
-        for name in ("gold", "quarantine", "savepoint")
+        for name in ("gold", "quarantine", "savepoint", "sql-user")
         for each in commands[name].commands.items()
     ]
     for name, command in [("lakehouse", group), *commands.items(), *parts]:

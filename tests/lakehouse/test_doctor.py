@@ -29,6 +29,7 @@ from bronze.settings import LakeSettings, load_settings
 from bronze.streams import GIVEN_UP
 from bronze.tables import bronze_table
 from gold.build import PROJECT
+from gold.endpoint import SqlError
 from lakehouse import doctor
 from lakehouse.broker import Broker
 from lakehouse.doctor import GIB, Finding
@@ -135,6 +136,23 @@ def test_a_port_in_use_is_named_unless_we_serve_there(monkeypatch: pytest.Monkey
         assert [each.state for each in doctor.ports(local, answers=True)] == ["ok"] * 2
         only(doctor.ports(settings, answers=False), "ok", "served")
     only(doctor.ports(settings, answers=False), "ok", "free")
+
+
+def test_an_endpoint_that_does_not_let_us_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: LakeSettings) -> bool:
+        message = "It does not let user 'anna' in. Set LAKEHOUSE_SQL_PASSWORD_FILE."
+        raise SqlError(message)
+
+    monkeypatch.setattr(doctor, "endpoint_running", refuse)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        settings = load_settings(**{**ELSEWHERE, "sql_host": "127.0.0.1", "sql_port": port})
+        client, served = doctor.ports(settings, answers=False)
+    assert (client.state, client.found) == ("warn", "It does not let user 'anna' in")
+    assert client.remedy == "Set LAKEHOUSE_SQL_PASSWORD_FILE."
+    assert (served.state, served.check) == ("ok", f"port {port}")
 
 
 def test_an_absent_broker_is_told_and_one_that_was_not_tried(

@@ -1,0 +1,60 @@
+"""How the SQL endpoint is served, and how its clients reach it."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings
+
+
+class SqlSettings(BaseSettings):
+    """The settings `sql_…` of `LakeSettings`."""
+
+    sql_host: str = Field(
+        default="127.0.0.1",
+        description="Host that the SQL endpoint listens on, and that its clients ask",
+    )
+    sql_port: int = Field(
+        default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
+    )
+    sql_authentication: Literal["none", "password", "ldap"] = Field(
+        default="none", description="How the SQL endpoint makes sure who its users are"
+    )
+    sql_users_file: Path | None = Field(
+        default=None,
+        description="File of users and hashed passwords, as `lakehouse sql-user` writes it; "
+        "default <home>/sql-users",
+    )
+    sql_ldap_url: str | None = Field(
+        default=None,
+        pattern=r"^ldaps?://[^\s/]+/?$",
+        description="LDAP server that passwords are tried at; ldaps:// beyond loopback",
+    )
+    sql_ldap_user: str | None = Field(
+        default=None,
+        pattern=r"^(%s@[\w.-]+|[\w-]+=%s,[^:]+)$",
+        description="Whom to log in at LDAP as, %s being the user's name: "
+        "uid=%s,ou=people,dc=example,dc=org, or %s@example.org for Active Directory",
+    )
+    sql_tls: bool = Field(default=False, description="Whether the SQL endpoint speaks TLS")
+    sql_tls_certificate_file: Path | None = Field(
+        default=None, description="PEM file of the endpoint's certificate and its intermediates"
+    )
+    sql_tls_key_file: Path | None = Field(
+        default=None, description="PEM file of its key, without a passphrase"
+    )
+    sql_tls_trust_certs_file: Path | None = Field(
+        default=None,
+        description="PEM file of the authorities that clients trust; the system's own if not given",
+    )
+    sql_allow_insecure: bool = Field(
+        default=False,
+        description="Listen beyond loopback without a password or TLS, where a network guards it",
+    )
+    sql_user: str = Field(
+        default="lakehouse", description="Whom our own clients of the SQL endpoint log in as"
+    )
+    sql_password: SecretStr | None = Field(
+        default=None, description="Their password; in the environment alone, else use the file"
+    )
+    sql_password_file: Path | None = Field(default=None, description="File with that password")

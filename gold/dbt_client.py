@@ -1,0 +1,46 @@
+"""dbt that makes sure who answers: `python -m gold.dbt_client build` in the dbt project's folder.
+
+With `use_ssl`, dbt-spark encrypts the connection and accepts any certificate. Here it gets one that
+is checked, as that of our own client is. All our runs of dbt go through this.
+"""
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+from dbt.adapters.spark import connections
+from dbt.cli.main import cli as dbt
+from thrift.transport.TSSLSocket import TSSLSocket
+
+from gold.endpoint import ANY_PASSWORD, TRUST_ENV, SqlError, plain_sasl, tls_context
+
+
+def cli(arguments: list[str] | None = None) -> None:
+    """Run dbt's command line; arguments of the process if None."""
+    # What is put in its place must be what dbt-spark calls, or nothing would be checked.
+    known = inspect.signature(connections.build_ssl_transport)
+    if list(known.parameters) != list(inspect.signature(_checked_transport).parameters):
+        message = "This dbt-spark connects in a way unknown here, and would check no certificate."
+        raise SqlError(message)
+    connections.build_ssl_transport = _checked_transport
+    dbt(arguments)
+
+
+def _checked_transport(
+    host: str,
+    port: int,
+    username: str,
+    auth: str,
+    kerberos_service_name: str,
+    password: str | None = None,
+) -> Any:
+    """In the place of dbt-spark's `build_ssl_transport`, and called as it is."""
+    trust = os.environ.get(TRUST_ENV)
+    socket = TSSLSocket(host, port, ssl_context=tls_context(Path(trust) if trust else None))
+    socket.open()  # else PyHive would close what is not open, and hide why
+    return plain_sasl(socket, username, password or ANY_PASSWORD)
+
+
+if __name__ == "__main__":
+    cli()
