@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,6 +23,7 @@ from pydantic_settings import (
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 from bronze.logs import LogFormat
+from bronze.pseudonyms import PseudonymSecret
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,6 +31,7 @@ else:
     import tomli as tomllib
 
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
+PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
 # A file as long as the process lives, also where the package is a wheel of `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
@@ -93,6 +95,14 @@ class LakeSettings(BaseSettings):
     )
     pulsar_tls_allow_insecure_connection: bool = Field(
         default=False, description="Accept any certificate; for trials alone"
+    )
+    pseudonym_secret: SecretStr | None = Field(
+        default=None,
+        description="Key of the hashes of personal data; in the environment alone, else use the "
+        "file",
+    )
+    pseudonym_secret_file: Path | None = Field(
+        default=None, description="File with that key; on a cluster, where all machines see it"
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
     max_messages_per_trigger: int | None = Field(
@@ -167,13 +177,17 @@ class LakeSettings(BaseSettings):
             raise ValueError(message)
         return folder
 
-    @field_validator("pulsar_token")
+    @field_validator("pulsar_token", "pseudonym_secret")
     @classmethod
-    def _is_in_the_environment(cls, token: SecretStr | None) -> SecretStr | None:
-        if token is not None and TOKEN_ENV not in os.environ:
-            message = "a secret belongs in the environment, or in a file named by pulsar_token_file"
+    def _is_in_the_environment(
+        cls, secret: SecretStr | None, info: ValidationInfo
+    ) -> SecretStr | None:
+        if secret is not None and f"LAKEHOUSE_{str(info.field_name).upper()}" not in os.environ:
+            message = (
+                f"a secret belongs in the environment, or in a file named by {info.field_name}_file"
+            )
             raise ValueError(message)
-        return token
+        return secret
 
     @property
     def connection(self) -> Connection:
@@ -187,6 +201,20 @@ class LakeSettings(BaseSettings):
         given["token_env"] = TOKEN_ENV if self.pulsar_token else None
         paths = {n: str(v.expanduser().resolve()) for n, v in given.items() if isinstance(v, Path)}
         return Connection(**{**given, **paths})
+
+    @property
+    def pseudonyms(self) -> PseudonymSecret | None:
+        """Where the key of the hashes of personal data is; None if none is set.
+
+        Raises:
+            SettingsError: it is set twice.
+        """
+        if self.pseudonym_secret and self.pseudonym_secret_file:
+            message = "pseudonym_secret and pseudonym_secret_file are the same; set one of them."
+            raise SettingsError(message)
+        if self.pseudonym_secret_file:
+            return PseudonymSecret(file=str(self.pseudonym_secret_file.expanduser().resolve()))
+        return PseudonymSecret(env=PSEUDONYM_ENV) if self.pseudonym_secret else None
 
     @property
     def lake_dir(self) -> Path:

@@ -16,20 +16,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from bronze.settings import LakeSettings
+from bronze.settings import PSEUDONYM_ENV, LakeSettings
 from bronze.topics import TopicFile, load_topics
 from gold.endpoint import SqlError, query_endpoint
 from gold.errors import GoldError
 from gold.publish import PublishedCut, last_published, publish
 from gold.tables import RUNS
 from silver.direct import DirectTable
+from silver.personal import protection
 from silver.tables import silver_tables
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
@@ -115,7 +116,9 @@ class PreparedBuild:
 
     def run(self) -> BuildResult:
         """Build, test and publish, once; arguments and errors as of `build_gold`."""
-        started_at, project = dt.datetime.now(dt.timezone.utc), _checksum()
+        started_at = dt.datetime.now(dt.timezone.utc)
+        gate = protection(self.settings, load_topics(self.settings.topics))
+        project = _checksum(gate)
         before = last_published(self.settings)
         changed = before is None or before.project != project
         why = self._why_anew(before, changed=changed)
@@ -157,7 +160,7 @@ class PreparedBuild:
         if before is None:
             return "nothing was published before"
         if changed:
-            return "the models have changed"
+            return "the models have changed, or what they may see"
         age = dt.datetime.now(dt.timezone.utc) - before.published_at
         if age > dt.timedelta(days=self.settings.history_days):
             return f"what has changed since {before.published_at:%Y-%m-%d} is no longer kept"
@@ -259,10 +262,11 @@ def alone(settings: LakeSettings) -> Iterator[None]:
         yield
 
 
-def _checksum() -> str:
-    """Of all that decides what the models give."""
+def _checksum(gate: Mapping[str, object]) -> str:
+    """Of all that decides what the models give: themselves, and what they may see of silver."""
     files = [PROJECT / "dbt_project.yml", *sorted(PROJECT.glob("m[ao]*/**/*.sql"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    parts = [file.read_bytes() for file in files] + ([json.dumps(gate).encode()] if gate else [])
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def target_path(settings: LakeSettings) -> Path:
@@ -271,9 +275,12 @@ def target_path(settings: LakeSettings) -> Path:
 
 
 def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
-    """What dbt is told of the lake; it writes its artifacts into `target`."""
+    """What dbt is told of the lake; it writes its artifacts into `target`.
+
+    Not the secret of pseudonyms: it has no need of it.
+    """
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != PSEUDONYM_ENV},
         "LAKEHOUSE_SQL_HOST": settings.sql_host,
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
         "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),

@@ -25,6 +25,7 @@ from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.direct import DirectTable
 from silver.merging import match
+from silver.personal import protect_table
 from silver.refine import QUERY, refine, require_bronze
 from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
 
@@ -182,6 +183,7 @@ def _replace(
         hindering = HINDERING & table.properties.keys()
     for name in hindering:
         table.set_property(spark, settings, name, None)
+    protect_table(spark, settings, table, secret_of=side)  # before readers see other columns
     writer.save(table.path(settings))
     for name in hindering:
         table.set_property(spark, settings, name, table.properties[name])

@@ -32,6 +32,7 @@ from silver.enrich import Enriched, LookupState, apply_events
 from silver.history import apply_history
 from silver.maintenance import CONFIGURATION, Maintenance
 from silver.merged import resolve
+from silver.personal import protect, require_secret
 from silver.reconcile import Books, Watermarks
 from silver.restart import complete_plans
 from silver.schemas import SchemaRegistry
@@ -76,9 +77,16 @@ def refine_all(
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
         LakehouseError: there is no bronze table yet.
+        SettingsError: fields are to be hashed, and the secret is absent or another than before.
     """
     require_bronze(settings, topics)
+    require_secret(settings, topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    try:
+        protect(spark, settings, topics)
+    except BaseException:
+        checkpoint.release()
+        raise
     complete_plans(checkpoint)
     # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
     # it of every query of the session.
@@ -202,7 +210,7 @@ class Refinery:
         if decoder is None or not versions <= known:
             known |= versions
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
-            decoder = Decoder(topic, schemas)
+            decoder = Decoder(topic, schemas, self._settings.pseudonyms)
             self._decoders[name] = known, decoder
         rows = decoder.rows(messages)
         return (
