@@ -29,6 +29,7 @@ from silver.cuts import Cut, latest_cut
 from silver.decode import AS_IT_CAME, Decoder
 from silver.direct import DirectTable
 from silver.enrich import Enriched, LookupState, apply_events
+from silver.forgotten import Forgotten
 from silver.history import apply_history
 from silver.maintenance import CONFIGURATION, Maintenance
 from silver.merged import resolve
@@ -84,6 +85,7 @@ def refine_all(
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
     try:
         protect(spark, settings, topics)
+        batch = Refinery(settings, topics, checkpoint)
     except BaseException:
         checkpoint.release()
         raise
@@ -95,7 +97,6 @@ def refine_all(
         session.conf.set(name, value)
     listen(session, settings)
     messages = read_bronze(session, settings, topics)
-    batch = Refinery(settings, topics, checkpoint)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
     return start_query(writer, settings, checkpoint, available_now=available_now)
 
@@ -135,6 +136,7 @@ class Refinery:
         self._topics = topics
         self._checkpoint = checkpoint
         self._registry = SchemaRegistry(settings)
+        self._forgotten = Forgotten(settings)
         self._maintenance = Maintenance(settings, topics, checkpoint)
         self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
         self._watermarks: Watermarks | None = None
@@ -212,7 +214,7 @@ class Refinery:
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
             decoder = Decoder(topic, schemas, self._settings.pseudonyms)
             self._decoders[name] = known, decoder
-        rows = decoder.rows(messages)
+        rows = self._forgotten.conceal(decoder.rows(messages), topic, self._topics)
         return (
             rows if topic.tombstones_days is None else refuse_collected(rows, topic, self._settings)
         )
@@ -249,6 +251,11 @@ class Refinery:
             )
             for view in self._views:
                 view.refresh(spark, batch_id, before)
+
+    def make_views_anew(self, spark: SparkSession, batch_id: int) -> None:
+        """Compute the views with a key from all rows, as rows have got other keys."""
+        for view in self._views:
+            view.make_anew(spark, batch_id)
 
     def _apply_changes(
         self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books
