@@ -68,7 +68,7 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
-        *("doctor", "reset"),
+        *("doctor", "forget", "reset"),
     }
     parts = [
         each
