@@ -8,10 +8,12 @@ the number of the version.
 
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+
+from bronze.errors import LakehouseError
 
 LOG = "_delta_log"
 VERSION = re.compile(r"^\.?(\d{20})\.")
@@ -28,11 +30,20 @@ def purge(path: str | Path) -> int:
 
     The last commit should be one of `commit_nothing`. Nobody may write meanwhile, and who reads an
     older version fails.
+
+    Raises:
+        LakehouseError: a file of today is absent.
     """
     folder = Path(path).resolve()
     table = DeltaTable(folder)
     table.create_checkpoint()
-    live = {Path(unquote(urlparse(uri).path)).resolve() for uri in table.file_uris()}
+    live = {folder / path for path in pa.table(table.get_add_actions())["path"].to_pylist()}
+    if lost := [file for file in live if not file.is_file()]:
+        message = (
+            f"{folder}: the version of today names {lost[0]}, which is not there, so what may be "
+            "deleted cannot be told. Nothing of it was deleted; restore the file from a backup."
+        )
+        raise LakehouseError(message)
     gone = [file for file in folder.rglob("*") if file.is_file() and _is_past(file, folder, live)]
     gone += [
         file
@@ -48,4 +59,4 @@ def _is_past(file: Path, folder: Path, live: set[Path]) -> bool:
     """Whether a file is data of the past; a deletion vector has no values, and may be of today."""
     if LOG in file.relative_to(folder).parts or file.suffix == ".bin":
         return False
-    return file.resolve() not in live
+    return file not in live

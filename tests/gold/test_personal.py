@@ -6,6 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from gold_changes import Changes
+from gold_checks import assert_gold_is_right
+from messages import user
 from personal import SECRET, as_gold_sees, hashed
 from pyspark.errors import PySparkException
 from shop_lake import ShopLake
@@ -15,6 +17,7 @@ from bronze.settings import SHOP_TOPICS, LakeSettings
 from bronze.topics import load_topics
 from gold.build import build_gold
 from gold.endpoint import query_endpoint
+from lakehouse.forget import forget
 
 PROTECTED = ("user_id", "first_name", "last_name", "email_address")
 
@@ -63,6 +66,55 @@ def test_gold_and_silver_refuse_what_would_show_more_or_hash_otherwise(
         with pytest.raises(LakehouseError, match=what):
             lake.refine()
     shop_lake.refine()
+
+
+def test_a_forgotten_buyer_is_gone_from_gold_and_what_was_bought_stays(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    settings, users = shop_lake.settings, shop_lake.current("users")
+    merged = {each["parent_user_id"] for each in users.values()}
+    thanked = {row["account_id"] for row in shop_lake.mart("thank_you_mails")}
+    buyer = max(thanked - merged - {*changes.fates.values()})
+    traces = [users[buyer]["email_address"], hashed(users[buyer]["email_address"])]
+    assert files_with(settings, traces).keys() >= {"bronze", "silver", "gold", "gold_build"}
+    sales, orders = shop_lake.mart("sales_by_day"), len(shop_lake.enriched())
+
+    proof = forget(
+        *(shop_lake.spark, settings, shop_lake.topics, str(buyer)),
+        lambda who, found: list(who.pseudonyms) == [str(buyer)],
+        reason="asked for",
+    )
+    assert proof is not None
+    assert files_with(settings, traces) == {}
+    parts = [part for part in proof.search() if part.where != "spark"]  # ends with the session
+    assert {"gold.customers", "gold_build.stg_users", "dbt"} <= {part.where for part in parts}
+    assert [part.found for part in parts if part.found] == []
+    assert (shop_lake.mart("sales_by_day"), len(shop_lake.enriched())) == (sales, orders)
+    assert_gold_is_right(shop_lake)
+
+    other = min(thanked - {buyer, *changes.fates.values()})
+    changed = user(other, emailAddress="new@example.org")
+    shop_lake.send("users", [(buyer, user(buyer)), (other, changed)])
+    shop_lake.catch_up()
+    build_gold(settings)
+    assert_gold_is_right(shop_lake)
+    assert buyer not in shop_lake.current("users")
+    staged = DeltaTable(settings.table_path("gold_build", "stg_users"))
+    assert staged.history(1)[0]["operation"] == "MERGE", "feeds go on behind what was deleted"
+
+
+def files_with(settings: LakeSettings, traces: list[str]) -> dict[str, list[Path]]:
+    """By layer the files of the lake that have one of some texts, raw or decoded."""
+    found: dict[str, list[Path]] = {}
+    for file in settings.lake_dir.rglob("*"):
+        if file.is_file():
+            texts = [file.read_bytes()]
+            if file.suffix == ".parquet":
+                texts.append(str(pq.ParquetFile(file).read().to_pylist()).encode())
+            if any(trace.encode() in text for trace in traces for text in texts):
+                layer = file.relative_to(settings.lake_dir).parts[0]
+                found.setdefault(layer, []).append(file)
+    return found
 
 
 def all_texts(settings: LakeSettings, layer: str) -> list[bytes]:
