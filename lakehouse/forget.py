@@ -36,7 +36,7 @@ from lakehouse.savepoints import savepoints
 from silver.cuts import Cut, offset_of_delta
 from silver.direct import DirectTable
 from silver.forget import Removal, remember
-from silver.person import Found, Person, Search, subject
+from silver.person import Found, Person, Search, check_key, required_secret, subject
 from silver.quarantine import finish_last
 from silver.refine import QUERY, Refinery, refine
 from silver.tables import CUTS, view_table
@@ -77,6 +77,8 @@ def forget(
         CheckpointError: a stream runs.
     """
     whose = subject(topics, topic)
+    required_secret(settings).read()
+    check_key(whose, key)
     _refuse_holders(settings)
     with alone(settings), _claimed(settings, topics) as checkpoints:
         if not _is_interrupted(settings):
@@ -88,7 +90,7 @@ def forget(
             found = list(search.messages(person))
             if not agree(person, found):
                 return None
-            proof = Proof(settings, topics, person, search.others_with(person))
+            proof = Proof(settings, topics, person)
             for checkpoint in checkpoints.values():
                 checkpoint.expect(COMMAND)
             count = sum(len(each.messages) + len(each.refused) for each in found)

@@ -6,7 +6,7 @@ of a Parquet file. Of the broker's own files nothing is searched: topics keep wh
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,16 +43,12 @@ class Searched:
 class Proof:
     """Looks for a person's keys where keys of people are, and for values that nobody else has."""
 
-    def __init__(
-        self, settings: LakeSettings, topics: TopicFile, person: Person, shared: Iterable[str]
-    ) -> None:
-        """`shared` are values that other people have too; they tell nothing."""
+    def __init__(self, settings: LakeSettings, topics: TopicFile, person: Person) -> None:
         self._settings = settings
         self._person = person
         self._texts = {
             name: re.compile(b"|".join(_bounded(form) for form in sorted(forms)))
-            for name, forms in self._forms({*shared}).items()
-            if forms
+            for name, forms in self._forms().items()
         }
         fields = {
             name
@@ -84,12 +80,12 @@ class Proof:
             part.found += [(file, what) for what in sorted(set(self._in(file, where)))]
         return [parts[name] for name in sorted(parts)]
 
-    def _forms(self, shared: set[str]) -> dict[str, set[str]]:
+    def _forms(self) -> dict[str, set[str]]:
         """By field how its values are written: plain, in JSON, cut for statistics, hashed."""
         found: dict[str, set[str]] = {}
         secret = self._settings.pseudonyms
         for name, values in self._person.values.items():
-            for value in values & {*self._person.texts} - shared:
+            for value in values:
                 forms = {value, value[:STATISTICS]}
                 for _ in range(2):  # also as JSON within JSON
                     forms |= {json.dumps(form)[1:-1] for form in forms}

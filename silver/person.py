@@ -1,5 +1,6 @@
 """Finds a person in bronze: who it is, and all messages that are the person's or refer to it."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
 from bronze.errors import SettingsError
+from bronze.pseudonyms import PseudonymSecret
 from bronze.redact import PLACE, Place, Redacted
 from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
@@ -28,7 +30,8 @@ SHORTEST = 4  # characters of a value that is looked for in texts
 class Person:
     """A person, with all accounts that are merged into one.
 
-    pseudonyms: by key, as text. values: what personal fields had, in any message.
+    pseudonyms: by key, as text. values: by personal field what it had, in any message, and nobody
+        else has or had.
     """
 
     topic: Topic
@@ -46,9 +49,8 @@ class Person:
 
     @property
     def texts(self) -> list[str]:
-        """The values that are long enough to be looked for in texts."""
-        found = {text for values in self.values.values() for text in values}
-        return sorted(text for text in found if len(text) >= SHORTEST)
+        """The values."""
+        return sorted({text for values in self.values.values() for text in values})
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,33 @@ def _see_it_can_be_rewritten(events: Topic, topic: Topic, topics: TopicFile) -> 
         raise SettingsError(message)
 
 
+def required_secret(settings: LakeSettings) -> PseudonymSecret:
+    """The secret by which people are known when they are forgotten.
+
+    Raises:
+        SettingsError: none is set.
+    """
+    if settings.pseudonyms is None:
+        message = (
+            "Forgotten people are known by a keyed hash, so that late messages do not bring "
+            "them back, and there is no secret. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
+        )
+        raise SettingsError(message)
+    return settings.pseudonyms
+
+
+def check_key(topic: Topic, key: str) -> None:
+    """See that a text is a key of a changelog.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    kind = topic.fields[topic.key[0]].type
+    if not key or (kind in BITS and not re.fullmatch("0|[1-9][0-9]{0,17}", key)):
+        message = f"'{key}' is no key of the topic '{topic.name}', which is a {kind}."
+        raise SettingsError(message)
+
+
 class Search:
     """Finds a person's messages in bronze."""
 
@@ -138,33 +167,21 @@ class Search:
         self._topic = topic
 
     def person(self, key: str) -> Person:
-        """Who a key is, with all accounts that were merged with it, and the values there were.
-
-        Raises:
-            SettingsError: it is no key of the topic.
-        """
-        kind, secret = self._topic.fields[self._topic.key[0]].type, self._settings.pseudonyms
-        if kind in BITS and not key.isdigit():
-            message = f"'{key}' is no key of the topic '{self._topic.name}', which is a {kind}."
-            raise SettingsError(message)
-        if secret is None:
-            message = (
-                "Forgotten people are known by a keyed hash, so that late messages do not bring "
-                "them back, and there is no secret. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
-            )
-            raise SettingsError(message)
-        hmac_key = secret.read()
-        column, rows = self._topic.key_columns[0], self._decoded(self._topic)
-        rows = rows.where("reason IS NULL").persist()
+        """Who a key is, with all accounts that were merged with it, and the values there were."""
+        secret = required_secret(self._settings).read()
+        rows = self._decoded(self._topic).where("reason IS NULL").persist()
         try:
             keys = self._merged(rows, key)
-            person = Person(self._topic, {k: pseudonym(hmac_key, self._topic, k) for k in keys})
-            names = [n for n, spec in self._topic.fields.items() if spec.personal]
-            columns = {name: snake_case(name) for name in names}
-            theirs = rows.where(F.col(column).isin(person.keys))
-            for name, each in columns.items():
-                values = theirs.select(F.col(each).cast("string")).distinct().collect()
-                person.values[name] = {row[0].strip() for row in values if row[0]}
+            person = Person(self._topic, {k: pseudonym(secret, self._topic, k) for k in keys})
+            is_theirs = F.col(self._topic.key_columns[0]).isin(person.keys)
+            theirs, others = rows.where(is_theirs), rows.where(~is_theirs)
+            for name, spec in self._topic.fields.items():
+                if spec.personal:
+                    value = F.trim(F.col(snake_case(name)).cast("string"))
+                    own = {row[0] for row in theirs.select(value).distinct().collect()}
+                    own = {text for text in own if text and len(text) >= SHORTEST}
+                    shared = others.select(value).where(value.isin([*own])).distinct().collect()
+                    person.values[name] = own - {row[0] for row in shared}
             return person
         finally:
             rows.unpersist()
@@ -185,16 +202,6 @@ class Search:
                 if one in found or other in found:
                     found |= {one, other}
         return sorted(found)
-
-    def others_with(self, person: Person) -> set[str]:
-        """Those of the person's values that other people have too, now or before."""
-        column, shared = self._topic.key_columns[0], set()
-        rows = self._decoded(self._topic).where("reason IS NULL")
-        rows = rows.where(~F.col(column).isin(person.keys))
-        for name, values in person.values.items():
-            same = F.trim(F.col(snake_case(name)).cast("string"))
-            shared |= {r[0] for r in rows.select(same).where(same.isin([*values])).collect()}
-        return shared
 
     def messages(self, person: Person) -> Iterator[Found]:
         """By topic what is to become of the person's messages, as bronze has them."""
