@@ -32,9 +32,8 @@ from lakehouse.context import Format, lake
 from lakehouse.demo import demo as run_demo
 from lakehouse.doctor import COLUMNS as DOCTOR_COLUMNS
 from lakehouse.doctor import examine
-from lakehouse.forget import forget as forget_person
+from lakehouse.forget import forget
 from lakehouse.generate import generate_shop
-from lakehouse.proof import COLUMNS as PROOF_COLUMNS
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
 from lakehouse.publish_table import publish_table
@@ -50,7 +49,6 @@ from lakehouse.up import sql_endpoint
 from lakehouse.up import up as run_up
 from lakehouse.watch import watch
 from silver.measure import BookTotals, silver_collector
-from silver.person import Found, Person
 from silver.rebuild import cut_at, rebuild
 from silver.refine import refine, require_bronze
 
@@ -67,6 +65,7 @@ gold_commands = typer.Typer()
 app.add_typer(gold_commands, name="gold")
 app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint_commands, name="savepoint", no_args_is_help=True)
+app.command()(forget)
 
 
 @app.callback()
@@ -384,58 +383,6 @@ def report(
         write_docs(lake.settings)
     now = dt.datetime.now(dt.timezone.utc)
     out.print(str(write_report(lake.settings, lake.topics, out_file, now=now)), soft_wrap=True)
-
-
-@app.command()
-def forget(
-    person: Annotated[str, typer.Argument(help="Key of the person, such as the id of a user.")],
-    reason: Annotated[str, typer.Option(help="Why; noted in silver.forgotten.")],
-    topic: Annotated[
-        str | None, typer.Option(help="Changelog of people, if the topic file has several.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Take a person out of all layers, old versions included, after asking; and show that it is so.
-
-    Orders stay, under a pseudonym. Stop the streams and gold first. All old versions of the tables
-    that had something of the person are deleted, and gold is built anew. Exit code 1 if something
-    is left.
-    """
-    with spark_session(lake.settings, "lakehouse-forget") as spark:
-        register(spark, lake.settings, lake.topics)
-        with sql_endpoint(spark, lake.settings):
-            proof = forget_person(
-                spark,
-                lake.settings,
-                lake.topics,
-                person,
-                lambda who, found: yes or _agree(who, found),
-                reason=reason,
-                topic=topic,
-            )
-    if proof is None:
-        out.print("Nothing was changed.")
-        return
-    parts = proof.search()
-    print_rows(PROOF_COLUMNS, [part.cells() for part in parts])
-    out.print(f"Searched for keys, and for values of: {', '.join(proof.values) or 'no field'}.")
-    out.print(
-        "Not searched: the broker. Topics have what was published for as long as they retain."
-    )
-    left = [each for part in parts for each in part.found]
-    for file, what in left:
-        err.print(f"[red]Left:[/red] {what} in {file}", highlight=False)
-    if left:
-        raise typer.Exit(1)
-
-
-def _agree(who: Person, found: list[Found]) -> bool:
-    counts = ", ".join(f"{len(x.messages) + len(x.refused)} of {x.topic.name}" for x in found)
-    out.print(
-        f"This rewrites messages in bronze ({counts}), deletes all old versions of the tables that "
-        f"have them, and builds gold anew. Merged accounts that go too: {len(who.pseudonyms) - 1}."
-    )
-    return typer.confirm("Forget?", default=False)
 
 
 @app.command()

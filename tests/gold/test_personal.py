@@ -17,7 +17,7 @@ from bronze.settings import SHOP_TOPICS, LakeSettings
 from bronze.topics import load_topics
 from gold.build import build_gold
 from gold.endpoint import query_endpoint
-from lakehouse.forget import forget
+from lakehouse.forgetting import forget
 
 PROTECTED = ("user_id", "first_name", "last_name", "email_address")
 

@@ -17,7 +17,7 @@ from topic import declared
 from bronze.checkpoint import claim
 from bronze.errors import CheckpointError, SettingsError
 from bronze.settings import SHOP_TOPICS, LakeSettings
-from lakehouse.forget import forget
+from lakehouse.forgetting import forget
 from lakehouse.proof import Proof
 from lakehouse.status import lake_status
 from silver.direct import DirectTable
@@ -106,7 +106,7 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakehouse.forget.redact", dies)
+        patch.setattr("lakehouse.forgetting.redact", dies)
         with pytest.raises(KeyboardInterrupt):
             run(lake)
     with pytest.raises(CheckpointError, match="`lakehouse forget` was interrupted"):
