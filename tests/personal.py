@@ -7,7 +7,7 @@ from typing import Any
 
 from bronze.settings import SHOP_TOPICS
 
-SECRET = "of the tests, and of no use elsewhere"  # noqa: S105 - it guards nothing
+SECRET = "of the tests, and of no use elsewhere"  # noqa: S105  # pragma: allowlist secret
 KEPT = '{ type = "string", personal = "keep" }'
 
 

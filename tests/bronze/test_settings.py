@@ -7,7 +7,7 @@ import pytest
 from bronze.errors import SettingsError
 from bronze.settings import load_settings
 
-SECRET = "of the tests, and of no use elsewhere"  # noqa: S105 - it guards nothing
+SECRET = "of the tests, and of no use elsewhere"  # noqa: S105  # pragma: allowlist secret
 
 
 @pytest.fixture(autouse=True)
