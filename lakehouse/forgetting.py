@@ -29,6 +29,7 @@ from bronze.settings import LakeSettings
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
 from gold.build import alone, build_gold
+from gold.errors import GoldError
 from gold.publish import note_versions
 from gold.tables import BUILT, RUNS
 from gold.tables import CUTS as GOLD_CUTS
@@ -76,6 +77,7 @@ def forget(
     Raises:
         SettingsError: it cannot be done by these declarations, or something holds old versions.
         CheckpointError: a stream runs.
+        GoldError: gold could not be built anew; the other layers are done.
     """
     whose = check(settings, topics, key, topic)
     with alone(settings), _claimed(settings, topics) as checkpoints:
@@ -218,7 +220,14 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
     built = delta_tables(settings, BUILT)
     if not built:
         return
-    build_gold(settings, full_refresh=True)
+    try:
+        build_gold(settings, full_refresh=True)
+    except GoldError as error:
+        message = (
+            "The person is gone from bronze and silver, and gold still has what it had: "
+            f"{error} Mend that, and run `{COMMAND}` again."
+        )
+        raise GoldError(message) from error
     paths = [*delta_tables(settings, BUILT)]
     paths += [path for path in delta_tables(settings, "gold") if path.name not in own]
     for path in paths:
