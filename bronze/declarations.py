@@ -23,6 +23,11 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
+def hash_column(name: str) -> str:
+    """`emailAddress` -> `email_address_hash`: the column with the hash of a field."""
+    return f"{snake_case(name)}_hash"
+
+
 def _field_type(value: str) -> str:
     decimal = DECIMAL.fullmatch(value)
     if value in SIMPLE_TYPES or (decimal and int(decimal[2]) <= int(decimal[1]) <= 38):
@@ -47,10 +52,14 @@ class FieldSpec(Declaration):
     A field must be there, and not null, unless `required = false`. Its value `absent` stands for
     "none" and becomes NULL. `path`, such as `source.lsn`, is where an envelope has it, if it is no
     field of the row.
+
+    personal: that it tells of a person, and what gold sees of it. `keep`: the value. `mask`: `***`,
+        or NULL where it is no string. `hash`: its keyed hash, so that equal values stay equal.
     """
 
     type: Annotated[str, BeforeValidator(_field_type)]
     required: bool = True
+    personal: Literal["keep", "mask", "hash"] | None = None
     absent: int | str | None = None
     path: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
 
@@ -58,6 +67,11 @@ class FieldSpec(Declaration):
     def nullable(self) -> bool:
         """Whether the column may be NULL."""
         return not self.required or self.absent is not None
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether gold sees something else than the value."""
+        return self.personal in ("mask", "hash")
 
 
 class Lookup(Declaration):
@@ -244,9 +258,32 @@ class Topic(Declaration):
             )
         return self
 
+    @model_validator(mode="after")
+    def _protection_leaves_what_gold_needs(self) -> "Topic":
+        """Gold finds rows by keys and references, so these stay what they are."""
+        references = [*self.key, self.merged_into, *(x.on for x in self.lookups.values())]
+        columns = {snake_case(name) for name in self.fields}
+        for name, spec in self.fields.items():
+            if spec.is_protected and name in references:
+                self._refuse(f"identifies rows by '{name}': declare it personal = 'keep'")
+            if spec.personal != "hash":
+                continue
+            if spec.type != "string":
+                self._refuse(f"has '{name}' of type {spec.type}; only a string can be hashed")
+            if self.updates == "partial":
+                self._refuse(f"has partial updates, which do not go with a hash, as of '{name}'")
+            if hash_column(name) in columns:
+                self._refuse(f"has a field of the column '{hash_column(name)}', as '{name}' hashed")
+        return self
+
     def _refuse(self, what: str) -> None:
         message = f"topic '{self.name}' {what}"
         raise ValueError(message)
+
+    @property
+    def hashed(self) -> list[str]:
+        """The fields of which gold sees the hash."""
+        return [name for name, spec in self.fields.items() if spec.personal == "hash"]
 
     @property
     def truncates(self) -> bool:

@@ -24,6 +24,7 @@ from pydantic_settings import (
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 from bronze.logs import LogFormat
+from bronze.pseudonyms import PseudonymSecret
 from bronze.sql_settings import SqlSettings
 
 if sys.version_info >= (3, 11):
@@ -33,6 +34,7 @@ else:
 
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a path, where a second slash is gone
+PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
 # A file as long as the process lives, also where the package is a wheel of `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
@@ -100,6 +102,14 @@ class LakeSettings(SqlSettings):
     )
     pulsar_tls_allow_insecure_connection: bool = Field(
         default=False, description="Accept any certificate; for trials alone"
+    )
+    pseudonym_secret: SecretStr | None = Field(
+        default=None,
+        description="Key of the hashes of personal data; in the environment alone, else use the "
+        "file",
+    )
+    pseudonym_secret_file: Path | None = Field(
+        default=None, description="File with that key; on a cluster, where all machines see it"
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
     max_messages_per_trigger: int | None = Field(
@@ -173,7 +183,7 @@ class LakeSettings(SqlSettings):
             raise ValueError(message)
         return folder
 
-    @field_validator("pulsar_token", "sql_password")
+    @field_validator("pulsar_token", "sql_password", "pseudonym_secret")
     @classmethod
     def _is_in_the_environment(
         cls, secret: SecretStr | None, info: ValidationInfo
@@ -198,6 +208,20 @@ class LakeSettings(SqlSettings):
         given["token_env"] = TOKEN_ENV if self.pulsar_token else None
         paths = {n: str(v.expanduser().resolve()) for n, v in given.items() if isinstance(v, Path)}
         return Connection(**{**given, **paths})
+
+    @property
+    def pseudonyms(self) -> PseudonymSecret | None:
+        """Where the key of the hashes of personal data is; None if none is set.
+
+        Raises:
+            SettingsError: it is set twice.
+        """
+        if self.pseudonym_secret and self.pseudonym_secret_file:
+            message = "pseudonym_secret and pseudonym_secret_file are the same; set one of them."
+            raise SettingsError(message)
+        if self.pseudonym_secret_file:
+            return PseudonymSecret(file=str(self.pseudonym_secret_file.expanduser().resolve()))
+        return PseudonymSecret(env=PSEUDONYM_ENV) if self.pseudonym_secret else None
 
     @property
     def lake_dir(self) -> Path:

@@ -15,7 +15,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,14 @@ from typing import Any
 import structlog
 
 from bronze.settings import LakeSettings
-from bronze.topics import TopicFile
+from bronze.topics import TopicFile, load_topics
 from gold.dbt import PROJECT, dbt_environment
 from gold.endpoint import SqlError, query_endpoint, require_entry
 from gold.errors import GoldError
 from gold.publish import PublishedCut, last_published, publish
 from gold.tables import RUNS
 from silver.direct import DirectTable
+from silver.personal import protection
 from silver.tables import silver_tables
 
 FAILED = ("error", "fail", "runtime error")
@@ -118,7 +119,9 @@ class PreparedBuild:
             require_entry(self.settings)  # dbt-spark would not say why it is refused
         except SqlError as error:
             raise GoldError(str(error)) from error
-        started_at, project = dt.datetime.now(dt.timezone.utc), _checksum()
+        started_at = dt.datetime.now(dt.timezone.utc)
+        gate = protection(self.settings, load_topics(self.settings.topics))
+        project = _checksum(gate)
         before = last_published(self.settings)
         changed = before is None or before.project != project
         why = self._why_anew(before, changed=changed)
@@ -160,7 +163,7 @@ class PreparedBuild:
         if before is None:
             return "nothing was published before"
         if changed:
-            return "the models have changed"
+            return "the models have changed, or what they may see"
         age = dt.datetime.now(dt.timezone.utc) - before.published_at
         if age > dt.timedelta(days=self.settings.history_days):
             return f"what has changed since {before.published_at:%Y-%m-%d} is no longer kept"
@@ -263,10 +266,11 @@ def alone(settings: LakeSettings) -> Iterator[None]:
         yield
 
 
-def _checksum() -> str:
-    """Of all that decides what the models give."""
+def _checksum(gate: Mapping[str, object]) -> str:
+    """Of all that decides what the models give: themselves, and what they may see of silver."""
     files = [PROJECT / "dbt_project.yml", *sorted(PROJECT.glob("m[ao]*/**/*.sql"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    parts = [file.read_bytes() for file in files] + ([json.dumps(gate).encode()] if gate else [])
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def target_path(settings: LakeSettings) -> Path:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bronze.settings import LakeSettings
+from bronze.settings import PSEUDONYM_ENV, LakeSettings
 from bronze.topics import load_topics
 from gold.endpoint import ANY_PASSWORD, TRUST_ENV, credentials
 
@@ -39,13 +39,13 @@ def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
     """What dbt is told of the lake; it writes its artifacts into `target`.
 
     The password is a variable, as arguments are seen by all users of a machine, and has the prefix
-    of what dbt keeps out of its logs and artifacts.
+    of what dbt keeps out of its logs and artifacts. It has no need of the secret of pseudonyms.
     """
     user, password = credentials(settings)
     trust = settings.sql_tls_trust_certs_file
     secret = {"DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD": password}
     return {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != PSEUDONYM_ENV},
         **(secret if password != ANY_PASSWORD else {}),  # dbt would mask each such word
         **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
         "LAKEHOUSE_SQL_HOST": settings.sql_host,

@@ -82,9 +82,7 @@ def publish(
         table.link()
     for table in tables.values():
         table.commit()
-    built_versions = {
-        name: DeltaTable(settings.table_path(BUILT, name)).version() for name in built
-    }
+    built_versions = _versions(settings, BUILT, built)
     cut = PublishedCut(
         published_at=dt.datetime.now(dt.timezone.utc),
         silver_batch=silver[0],
@@ -104,6 +102,22 @@ def publish(
         query_endpoint(settings, f"DROP TABLE IF EXISTS gold.`{name}`")
         shutil.rmtree(settings.table_path("gold", name), ignore_errors=True)
     return cut
+
+
+def note_versions(settings: LakeSettings) -> None:
+    """Note that the tables are in other versions now, with the same rows as were published."""
+    before = last_published(settings)
+    if before is not None:
+        now = {
+            "published_at": dt.datetime.now(dt.timezone.utc),
+            "versions": _versions(settings, "gold", before.versions),
+            "built_versions": _versions(settings, BUILT, before.built_versions),
+        }
+        DirectTable(CUTS, settings).append([{**vars(before), **now}])
+
+
+def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[str, int]:
+    return {name: DeltaTable(settings.table_path(layer, name)).version() for name in names}
 
 
 class _Mart:

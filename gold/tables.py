@@ -5,6 +5,9 @@ from bronze.tables import TableSpec
 
 BUILT = "gold_build"  # the schema where dbt builds and tests; `gold` is what was published of it
 
+# Columns of the models that name a person: an account is the user that others are merged into.
+PERSON_COLUMNS = ("user_id", "account_id")
+
 CUTS = TableSpec(
     "gold",
     "cuts",

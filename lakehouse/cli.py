@@ -32,6 +32,7 @@ from lakehouse.context import Format, lake
 from lakehouse.demo import demo as run_demo
 from lakehouse.doctor import COLUMNS as DOCTOR_COLUMNS
 from lakehouse.doctor import examine
+from lakehouse.forget import forget
 from lakehouse.generate import generate_shop
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
@@ -66,6 +67,7 @@ app.add_typer(gold_commands, name="gold")
 app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint_commands, name="savepoint", no_args_is_help=True)
 app.add_typer(user_commands, name="sql-user", no_args_is_help=True)
+app.command()(forget)
 
 
 @app.callback()

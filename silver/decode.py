@@ -13,8 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from bronze.declarations import FieldSpec, Rule, Topic, snake_case
+from bronze.declarations import FieldSpec, Rule, Topic, hash_column, snake_case
+from bronze.pseudonyms import PseudonymSecret
 from silver.payload import Schema, text_of_payload
+from silver.personal import hashes
 from silver.tables import POSITION_FIELDS, sql_type
 
 CORRUPT = "_corrupt"
@@ -31,8 +33,19 @@ class Decoder:
     them on a small batch.
     """
 
-    def __init__(self, topic: Topic, schemas: Mapping[int, Schema] = MappingProxyType({})) -> None:
-        """`schemas` are the versions of the topic's schema, where it is read by the registry."""
+    def __init__(
+        self,
+        topic: Topic,
+        schemas: Mapping[int, Schema] = MappingProxyType({}),
+        secret: PseudonymSecret | None = None,
+    ) -> None:
+        """What it needs beside the topic.
+
+        Args:
+            topic: whose messages it decodes.
+            schemas: the versions of the topic's schema, where it is read by the registry.
+            secret: key of the hashes, where the topic has hashed fields.
+        """
         row = _at_paths(_row(topic, "_parsed", _json_schema(topic)), topic)
         parsed = F.from_json("_read.json", _wrapped(topic, _json_schema(topic)), _options())
         empty = F.coalesce(F.length("payload") == 0, F.lit(True))
@@ -49,6 +62,10 @@ class Decoder:
         ]
         self._columns = [
             *(_column(topic, name).alias(snake_case(name)) for name in topic.fields),
+            *(
+                hashes(_column(topic, name), secret).alias(hash_column(name))
+                for name in topic.hashed
+            ),
             (F.col("_deletes") | F.col("_truncates")).alias("is_deleted"),
             *_particulars(topic),
             F.struct(*POSITION_FIELDS).alias("position"),

@@ -22,7 +22,7 @@ from bronze.declarations import Topic
 from bronze.tables import TableSpec
 from silver.direct import DirectTable
 from silver.merging import all_of, latest_per_key, match
-from silver.tables import field_columns
+from silver.tables import own_columns
 
 VALID = ("valid_from", "valid_to")
 BOOKKEEPING = ("position", "publish_time", "arrived_batch")
@@ -100,7 +100,7 @@ def apply_events(
         for lookup in lookups
         for name in (lookup.name, lookup.version)
     }
-    columns = [*(c.name for c in field_columns(enriched.topic)), *BOOKKEEPING, *unknown]
+    columns = [*(c.name for c in own_columns(enriched.topic)), *BOOKKEEPING, *unknown]
     batch = F.lit(batch_id).cast("bigint")
     waiting = waiting_for(enriched, lookups)
     parts = [rows.select(*columns) for rows in waiting]

@@ -9,8 +9,9 @@ import datetime as dt
 import functools
 import io
 import json
+import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +22,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bronze.declarations import Topic
 
+_MEMBER = re.compile(r'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 UTF8 = "payload is not valid UTF-8"
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 TEXT_TYPE = "struct<json:string,is_bare:boolean,problem:string>"
@@ -38,6 +40,29 @@ class Schema(NamedTuple):
 
 class PayloadError(Exception):
     """A payload is not what its schema says; the text is the reason to refuse it."""
+
+
+def rewritten(
+    payload: bytes, kept: Collection[str], changed: Mapping[str, Mapping[str, str]]
+) -> bytes:
+    """A JSON object with some of its fields, as they are written there, and some changed.
+
+    Args:
+        payload: a JSON object; of fields that it has twice, the last counts.
+        kept: the fields to keep.
+        changed: by field, what takes the place of which value, both as text.
+    """
+    text, found = payload.decode(), dict[str, str]()
+    scanner, place = json.JSONDecoder(), text.index("{") + 1
+    while (match := _MEMBER.match(text, place)) is not None:
+        name, begin = scanner.raw_decode(text, match.start(1))[0], match.end()
+        value, place = scanner.raw_decode(text, begin)
+        other = changed.get(name, {}).get(str(value))
+        if other is not None:
+            found[name] = json.dumps(other) if isinstance(value, str) else other
+        elif name in kept:
+            found[name] = text[begin:place]
+    return f"{{{','.join(f'{json.dumps(n)}:{v}' for n, v in found.items())}}}".encode()
 
 
 def text_of_payload(topic: Topic, schemas: Mapping[int, Schema]) -> Column:

@@ -157,7 +157,7 @@ def _decision(
             )
             raise CheckpointError(message)
         refinery = Refinery(settings, topics, checkpoint)
-        yield refinery, _finish_last(spark, settings, topics, refinery)
+        yield refinery, finish_last(spark, settings, topics, refinery)
     finally:
         checkpoint.release()
 
@@ -172,7 +172,7 @@ def _table(settings: LakeSettings) -> DirectTable:
     return DirectTable(QUARANTINE, settings)
 
 
-def _finish_last(
+def finish_last(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, refinery: Refinery
 ) -> int:
     """Book what an interrupted decision did; returns the batch id of the next one, below 0."""

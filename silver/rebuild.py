@@ -7,6 +7,7 @@ follows silver by `silver_batch` sees all rows again.
 """
 
 import shutil
+from pathlib import Path
 
 import structlog
 from deltalake import DeltaTable
@@ -24,7 +25,9 @@ from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.direct import DirectTable
+from silver.forgotten import FORGOTTEN
 from silver.merging import match
+from silver.personal import protect_table
 from silver.refine import QUERY, refine, require_bronze
 from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
 
@@ -102,6 +105,10 @@ def _prepare(
         shutil.rmtree(side.lake_dir)
     side.lake_dir.mkdir(parents=True)
     (side.lake_dir / "bronze").symlink_to(settings.lake_dir / "bronze")
+    if FORGOTTEN.exists(settings):
+        known = Path(FORGOTTEN.path(side))
+        known.parent.mkdir()
+        known.symlink_to(FORGOTTEN.path(settings))
     checkpoint = claim_tables(spark, side, QUERY, silver_tables(topics))
     try:
         for table in silver_tables(topics):
@@ -182,6 +189,7 @@ def _replace(
         hindering = HINDERING & table.properties.keys()
     for name in hindering:
         table.set_property(spark, settings, name, None)
+    protect_table(spark, settings, table, secret_of=side)  # before readers see other columns
     writer.save(table.path(settings))
     for name in hindering:
         table.set_property(spark, settings, name, table.properties[name])

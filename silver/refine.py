@@ -29,9 +29,11 @@ from silver.cuts import Cut, latest_cut
 from silver.decode import AS_IT_CAME, Decoder
 from silver.direct import DirectTable
 from silver.enrich import Enriched, LookupState, apply_events
+from silver.forgotten import Forgotten
 from silver.history import apply_history
 from silver.maintenance import CONFIGURATION, Maintenance
 from silver.merged import resolve
+from silver.personal import protect, require_secret
 from silver.reconcile import Books, Watermarks
 from silver.restart import complete_plans
 from silver.schemas import SchemaRegistry
@@ -76,9 +78,17 @@ def refine_all(
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
         LakehouseError: there is no bronze table yet.
+        SettingsError: fields are to be hashed, and the secret is absent or another than before.
     """
     require_bronze(settings, topics)
+    require_secret(settings, topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    try:
+        protect(spark, settings, topics)
+        batch = Refinery(settings, topics, checkpoint)
+    except BaseException:
+        checkpoint.release()
+        raise
     complete_plans(checkpoint)
     # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
     # it of every query of the session.
@@ -87,7 +97,6 @@ def refine_all(
         session.conf.set(name, value)
     listen(session, settings)
     messages = read_bronze(session, settings, topics)
-    batch = Refinery(settings, topics, checkpoint)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
     return start_query(writer, settings, checkpoint, available_now=available_now)
 
@@ -127,6 +136,7 @@ class Refinery:
         self._topics = topics
         self._checkpoint = checkpoint
         self._registry = SchemaRegistry(settings)
+        self._forgotten = Forgotten(settings)
         self._maintenance = Maintenance(settings, topics, checkpoint)
         self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
         self._watermarks: Watermarks | None = None
@@ -202,9 +212,9 @@ class Refinery:
         if decoder is None or not versions <= known:
             known |= versions
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
-            decoder = Decoder(topic, schemas)
+            decoder = Decoder(topic, schemas, self._settings.pseudonyms)
             self._decoders[name] = known, decoder
-        rows = decoder.rows(messages)
+        rows = self._forgotten.conceal(decoder.rows(messages), topic, self._topics)
         return (
             rows if topic.tombstones_days is None else refuse_collected(rows, topic, self._settings)
         )
@@ -241,6 +251,11 @@ class Refinery:
             )
             for view in self._views:
                 view.refresh(spark, batch_id, before)
+
+    def make_views_anew(self, spark: SparkSession, batch_id: int) -> None:
+        """Compute the views with a key from all rows, as rows have got other keys."""
+        for view in self._views:
+            view.make_anew(spark, batch_id)
 
     def _apply_changes(
         self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books

@@ -5,7 +5,9 @@ field by field. Ledger ids grow over the whole cluster, so the order also holds 
 and after partitions were added.
 """
 
-from bronze.declarations import FieldSpec, Topic, View, snake_case
+import json
+
+from bronze.declarations import FieldSpec, Topic, View, hash_column, snake_case
 from bronze.envelope import Column
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
@@ -18,6 +20,10 @@ BATCHES = ("arrived_batch", "silver_batch")
 
 # Whoever follows a table takes its changes, and not the table: gold, `lakehouse publish-table`.
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
+
+# By column what is personal and what gold sees of it (macros/protected.sql): `mask`, `null`, `hash`
+# of the column beside it, or, within the row of a lookup, nothing (`leave out`).
+PERSONAL = "lakehouse.personal"
 
 QUARANTINE = TableSpec(
     "silver",
@@ -99,6 +105,28 @@ def field_columns(topic: Topic) -> list[Column]:
     ]
 
 
+def own_columns(topic: Topic) -> list[Column]:
+    """The columns of the fields, and of their hashes where gold sees those."""
+    hashes = [
+        Column(hash_column(name), "string", f"Keyed hash of the field {name}")
+        for name in topic.hashed
+    ]
+    return [*field_columns(topic), *hashes]
+
+
+def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[str, str]:
+    """The property that says what gold sees of a table; none if that is all."""
+    found = {}
+    for name, spec in topic.fields.items():
+        if spec.is_protected:
+            is_null = spec.personal == "mask" and spec.type != "string"
+            found[snake_case(name)] = "null" if is_null else str(spec.personal)
+    for lookup, target in (lookups or {}).items():
+        names = [snake_case(name) for name, spec in target.fields.items() if spec.is_protected]
+        found |= {f"{lookup}.{name}": "leave out" for name in names}
+    return {PERSONAL: json.dumps(found)} if found else {}
+
+
 def lookup_columns(topic: Topic, mode: str) -> list[Column]:
     """What a looked-up row has: the topic's columns, and what became of the key."""
     found = field_columns(topic)
@@ -115,7 +143,7 @@ def _resolved(topic: Topic) -> Column:
 
 def state_table(topic: Topic) -> TableSpec:
     """State of a changelog. Grain: one key; a deleted key stays as a tombstone."""
-    columns = [*field_columns(topic)]
+    columns = own_columns(topic)
     searched = [*topic.key_columns, "publish_time", "silver_batch"]
     if topic.merged_into:
         columns.append(_resolved(topic))
@@ -132,7 +160,12 @@ def state_table(topic: Topic) -> TableSpec:
         (*columns, *_MADE_FROM),
         # A change rewrites a mark of the old row and not the file that it is in, so the cost of a
         # batch does not grow with the table.
-        {**_statistics(searched), **CHANGE_FEED, "delta.enableDeletionVectors": "true"},
+        {
+            **_statistics(searched),
+            **CHANGE_FEED,
+            **_protection(topic),
+            "delta.enableDeletionVectors": "true",
+        },
         _names(topic),
     )
 
@@ -183,7 +216,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
         f"enriched_{topic.name}",
         f"Every record of {topic.name} once, with the rows it refers to",
         (
-            *field_columns(topic),
+            *own_columns(topic),
             *lookups,
             Column("missing_lookups", "int", "How many lookups are NULL", nullable=False),
             Column("position", POSITION, "Message that the row is made from", nullable=False),
@@ -198,7 +231,8 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
                 *("missing_lookups", "publish_time", *BATCHES),
             ]
         )
-        | CHANGE_FEED,
+        | CHANGE_FEED
+        | _protection(topic, {n: topics.topics[x.topic] for n, x in topic.lookups.items()}),
         _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values())),
     )
 

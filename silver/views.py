@@ -109,13 +109,13 @@ class KeptView:
         own = DirectTable(self._table, self._settings)
         try:
             if self._must_begin_anew(own, opened, batch_id, before):
-                self._make_anew(spark, batch_id)
+                self.make_anew(spark, batch_id)
                 self._table.set_property(spark, self._settings, DEFINITION, self._definition)
             elif before is not None and self._has_moved(opened, before):
                 finds = self._finds_by_key(own, opened)
                 keys = self._changed_keys(opened, batch_id, before) if finds else None
                 if keys is None or len(keys) > SMALL_BATCH:
-                    self._make_anew(spark, batch_id)
+                    self.make_anew(spark, batch_id)
                 elif keys:
                     self._follow(spark, own, batch_id, keys)
         except PySparkException as error:
@@ -211,7 +211,7 @@ class KeptView:
             ordered = [tuple(row[name] for name in schema.names) for row in changes]
             self._merge(spark, spark.createDataFrame(ordered, schema))
 
-    def _make_anew(self, spark: SparkSession, batch_id: int) -> None:
+    def make_anew(self, spark: SparkSession, batch_id: int) -> None:
         """Compute all rows, and write those that differ."""
         names = self._view.key
         times = F.count("*").over(Window.partitionBy(*names)).alias("times")

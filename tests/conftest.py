@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from java_client import JavaClient, java_gateway
+from personal import protection
 from ports import free_port
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings, load_settings
+from bronze.topics import load_topics
 from gold.build import BuildResult, build_gold
 from gold.catalog import register
 from lakehouse.broker import Broker, start_broker
@@ -84,9 +86,13 @@ def shop_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shop_lake(
     spark: SparkSession, broker: Broker, suite_settings: LakeSettings, shop_files: Path
 ) -> ShopLake:
-    """The generated shop, landed and refined; known to SQL as bronze and silver."""
-    own = {"pulsar_namespace": f"public/{uuid.uuid4().hex}"}
-    lake = ShopLake(spark, suite_settings.model_copy(update=own))
+    """The generated shop, landed and refined; known to SQL as bronze and silver.
+
+    Gold sees its users masked and hashed, so that all that is tested of gold holds of that too.
+    """
+    own = {"pulsar_namespace": f"public/{uuid.uuid4().hex}", **protection(suite_settings.home_dir)}
+    settings = suite_settings.model_copy(update=own)
+    lake = ShopLake(spark, settings, load_topics(settings.topics))
     lake.fill(shop_files)
     register(spark, lake.settings, lake.topics)
     return lake

@@ -106,7 +106,7 @@ def coupons(
 def thank_you_mails(
     lines: Mapping[OrderLine, Row], users: Mapping[int, Row]
 ) -> dict[int, tuple[int, str, Decimal, int]]:
-    """Account, address, amount and count of lines of each paid invoice to thank for."""
+    """Account, address or its hash, amount, count of lines of each paid invoice to thank for."""
     invoices: dict[int, list[Row]] = defaultdict(list)
     for (invoice, _), line in lines.items():
         invoices[invoice].append(line)
@@ -117,7 +117,7 @@ def thank_you_mails(
             continue
         address = (owner["email_address"] or "").strip()
         if all(line["paid_at"] for line in parts) and re.fullmatch(
-            r"[^@ ]+@[^@ ]+[.][^@ ]+", address
+            r"[^@ ]+@[^@ ]+[.][^@ ]+|[0-9a-f]{64}", address
         ):
             amount = sum((line["price"] for line in parts), Decimal(0))
             mails[invoice] = (owner["id"], address, amount, len(parts))

@@ -66,6 +66,7 @@
 {% macro changes_of(relation) %}
     {% set run = fromjson(run_query("select run from cut.run").rows[0][0]) %}
     {% set silver = "silver." ~ relation.identifier %}
+    {% set columns = protected(run.personal.get(silver)) if relation.schema == "cut" else "*" %}
     {% if relation.schema == "cut" %}
         {% set table, end = silver, run.silver[silver] %}
         {% set begin = run.published.silver.get(silver) %}
@@ -74,16 +75,18 @@
         {% set begin = run.published.built.get(relation.identifier) %}
     {% endif %}
     {% if begin is none %}
-        {{ return("(select *, 'insert' as _change_type, 0L as _commit_version from " ~ table ~ ")") }}
+        {{ return("(select " ~ columns ~ ", 'insert' as _change_type, 0L as _commit_version from "
+            ~ table ~ ")") }}
     {% elif begin == end %}
-        {{ return("(select *, '' as _change_type, 0L as _commit_version from " ~ table
+        {{ return("(select " ~ columns ~ ", '' as _change_type, 0L as _commit_version from " ~ table
             ~ " where false)") }}
     {% endif %}
     {# By name, Spark 4.2 takes the table itself for its changes where a query reads both
        (SPARK-58330). #}
     {% set path = run_query("describe detail " ~ table).columns["location"].values()[0] %}
     {% set versions = [begin + 1] if end is none else [begin + 1, end] %}
-    {{ return("table_changes_by_path('" ~ path ~ "', " ~ versions | join(", ") ~ ")") }}
+    {{ return("(select " ~ columns ~ " from table_changes_by_path('" ~ path ~ "', "
+        ~ versions | join(", ") ~ "))") }}
 {% endmacro %}
 
 

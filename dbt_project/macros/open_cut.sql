@@ -1,7 +1,8 @@
 {#
     What a run reads, and where it starts.
 
-    Silver is read as of its latest cut, through views in the schema `cut`. The tables of gold begin
+    Silver is read as of its latest cut, through views in the schema `cut`, which let through what
+    `protected.sql` says. The tables of gold begin
     as they were when gold was last published: what a run has left behind that was killed, or whose
     tests failed, is undone first. The view `cut.run` tells the models between which versions of a
     table they find what has changed.
@@ -14,12 +15,14 @@
         {% set published = {"silver": {}, "built": {}}
             if var("hold_out_last_invoice") else last_published() %}
         {% do run_query("create schema if not exists cut") %}
-        {% do pin_silver(silver.versions, published.silver) %}
+        {% set personal = personal_columns() %}
+        {% do pin_silver(silver.versions, published.silver, personal) %}
         {% do undo_what_was_not_published(published.built) %}
         {% set run = {
             "silver_batch": silver.batch,
             "silver": silver.versions,
             "published": published,
+            "personal": personal,
         } %}
         {% do run_query("create or replace view cut.run as select '" ~ tojson(run) ~ "' as run") %}
     {% endif %}
@@ -64,7 +67,7 @@
 {% endmacro %}
 
 
-{% macro pin_silver(cut, seen) %}
+{% macro pin_silver(cut, seen, personal) %}
     {% for source in graph.sources.values() if source.schema == "cut" %}
         {% set table = source.source_name ~ "." ~ source.identifier %}
         {% if seen.get(table, 0) > cut[table] and not flags.FULL_REFRESH %}
@@ -74,8 +77,8 @@
             ) %}
         {% endif %}
         {% do run_query(
-            "create or replace view " ~ source.relation_name ~ " as select * from " ~ table
-            ~ " version as of " ~ cut[table]
+            "create or replace view " ~ source.relation_name ~ " as select "
+            ~ protected(personal.get(table)) ~ " from " ~ table ~ " version as of " ~ cut[table]
         ) %}
     {% endfor %}
 {% endmacro %}

@@ -7,6 +7,8 @@ import pytest
 from bronze.errors import SettingsError
 from bronze.settings import load_settings
 
+SECRET = "of the tests, and of no use elsewhere"  # noqa: S105  # pragma: allowlist secret
+
 
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -55,3 +57,32 @@ def test_a_value_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_address_is_no_folder(name: str, address: str) -> None:
     with pytest.raises(SettingsError, match=rf"Setting '{name}'.* is an address, and object"):
         load_settings(**{name: address})
+
+
+def test_the_secret_of_pseudonyms_is_no_plain_setting_and_no_guessable_one(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_settings().pseudonyms is None
+    (empty_folder / "lakehouse.toml").write_text(f"pseudonym_secret = '{SECRET}'\n")
+    with pytest.raises(SettingsError, match="named by pseudonym_secret_file") as refused:
+        load_settings()
+    assert SECRET not in str(refused.value)
+    (empty_folder / "lakehouse.toml").unlink()
+    monkeypatch.setenv("LAKEHOUSE_PSEUDONYM_SECRET", SECRET)
+    settings = load_settings()
+    assert SECRET not in repr(settings)
+    assert settings.pseudonyms is not None
+    assert settings.pseudonyms.read() == SECRET.encode()
+    assert SECRET not in repr(settings.pseudonyms)
+    file = empty_folder / "secret"
+    file.write_text("too short\n")
+    with pytest.raises(SettingsError, match="set one of them"):
+        _ = load_settings(pseudonym_secret_file=file).pseudonyms
+    monkeypatch.delenv("LAKEHOUSE_PSEUDONYM_SECRET")
+    short = load_settings(pseudonym_secret_file=file).pseudonyms
+    assert short is not None
+    with pytest.raises(SettingsError, match="less than 16 characters, so it can be guessed"):
+        short.read()
+    file.unlink()
+    with pytest.raises(SettingsError, match="cannot be read from"):
+        short.read()

@@ -35,6 +35,7 @@ user = { topic = "users", on = "userId" }
 
 
 KEY = 'key = ["id"]\n'
+HASHED = 'name = { type = "string", personal = "hash" }\n'
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -105,6 +106,28 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ('kind = "events"', 'kind = "events"\nhistory = true', "all kept; drop 'history'"),
         ('on = "userId"', 'on = "userId", mode = "as_of"', "'as_of', so it needs 'event_time'"),
         ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
+        (
+            "absent = -1",
+            'personal = "encrypt"',
+            "parentUserId.personal: Input should be 'keep', 'm",
+        ),
+        ("absent = -1", 'personal = "hash"', "of type long; only a string can be hashed"),
+        (
+            'id = "long"',
+            'id = { type = "long", personal = "mask" }',
+            "rows by 'id': declare it per",
+        ),
+        ('userId = "long"', 'userId = { type = "long", personal = "mask" }', "rows by 'userId'"),
+        (
+            'key = ["id"]\n[topics.users.fields]',
+            f"{KEY}updates = 'partial'\n[topics.users.fields]\n{HASHED}",
+            "partial updates, which do not go with a hash, as of 'name'",
+        ),
+        (
+            "[topics.users.fields]",
+            f"[topics.users.fields]\n{HASHED}name_hash = 'string'",
+            "has a field of the column 'name_hash', as 'name' hashed",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_its_place(

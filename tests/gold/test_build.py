@@ -124,6 +124,7 @@ def environment(settings: LakeSettings) -> dict[str, str]:
         **os.environ,
         "LAKEHOUSE_HOME": str(settings.home_dir),
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_TOPICS": str(settings.topics),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import gold_model
 from deltalake import DeltaTable
 from messages import order, user
+from personal import protection
 from shop_lake import ShopLake
 
 from bronze.settings import SHOP_TOPICS
@@ -26,8 +27,9 @@ Row = Mapping[str, Any]
 def test_sales_customers_and_clicks_follow_what_changes(
     gold: BuildResult, shop_lake: ShopLake
 ) -> None:
-    settings = shop_lake.settings.model_copy(update={"topics": CLICKS})
-    lake = ShopLake(shop_lake.spark, settings, load_topics(CLICKS))
+    own = protection(shop_lake.settings.home_dir, CLICKS)
+    settings = shop_lake.settings.model_copy(update=own)
+    lake = ShopLake(shop_lake.spark, settings, load_topics(settings.topics))
     create_topics(settings, lake.topics)
     gone = publish_changes(lake)
     lake.send("clicks", [(key, click(key, kind, at)) for key, kind, at in CLICKED])

@@ -1,18 +1,24 @@
 """The command line refuses what it cannot do: one sentence, exit code 2, no traceback."""
 
+import io
 import json
 import re
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from ports import free_port
 from typer.main import get_command
 
+from bronze.settings import SHOP_TOPICS
+from bronze.topics import load_topics
 from lakehouse import cli
+from lakehouse.proof import Proof
+from silver.person import Found, Person
 
 
 class Outcome(NamedTuple):
@@ -68,7 +74,7 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
-        *("doctor", "reset", "sql-user"),
+        *("doctor", "forget", "reset", "sql-user"),
     }
     parts = [
         each
@@ -225,3 +231,47 @@ def test_reset_with_nothing_there_says_so(run: Run) -> None:
 
 def test_a_trace_is_shown_only_when_asked_for(run: Run) -> None:
     assert "Traceback" in run("--debug", "publish", "--data", "nowhere").err
+
+
+def test_forgetting_names_what_it_needs_before_spark_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("forget", "42", "--reason", "asked for")
+    assert_refused(run("forget", "42"), "Missing option '--reason'")
+    assert_refused(run(*asked), "Set LAKEHOUSE_PSEUDONYM_SECRET")
+    monkeypatch.setenv("LAKEHOUSE_PSEUDONYM_SECRET", "of the tests, and of no use elsewhere")
+    assert_refused(run("forget", "me", "--reason", "x"), "'me' is no key of the topic 'users'")
+    assert_refused(run(*asked, "--topic", "items"), "'items' was named")
+
+
+def test_forgetting_asks_first_and_fails_if_anything_is_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_PSEUDONYM_SECRET", "of the tests, and of no use elsewhere")
+    users = load_topics(SHOP_TOPICS).topics["users"]
+    who = Person(users, {"42": "-7", "43": "-8"}, {"emailAddress": {"her@example.org"}})
+    for name in ("spark_session", "register", "sql_endpoint"):
+        monkeypatch.setattr(f"lakehouse.forget.{name}", lambda *_: nullcontext())
+
+    def forgetting(*given: Any, **_: Any) -> Proof | None:
+        found = [Found(users, [], [])]
+        return Proof(given[1], given[2], who) if given[4](who, found) else None
+
+    monkeypatch.setattr("lakehouse.forgetting.forget", forgetting)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    refused = run("forget", "42", "--reason", "asked for")
+    assert "Merged accounts that go too: 1." in refused.err
+    assert "Nothing was changed." in refused.err
+    asked = ("forget", "42", "--reason", "asked for", "--yes", "--format", "json")
+    log = tmp_path / ".lakehouse" / "logs" / "dbt.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("HER@example.org, another.her@example.org2, user_id: 421")
+    clean = run(*asked)
+    assert clean.exit_code == 0
+    [line] = json.loads(clean.out)
+    assert line == {"where": "logs", "files": 1, "bytes": log.stat().st_size, "found": 0}
+    log.write_text("<her@example.org>")
+    left = run(*asked)
+    assert left.exit_code == 1
+    assert f"Left: emailAddress in {log.resolve()}" in left.err
+    assert "her@example" not in left.out + left.err, "the value itself is not told"

@@ -63,7 +63,10 @@ final as (
     inner join accounts on invoices.account_id = accounts.user_id
     where
         accounts.deleted_at is null
-        and trim(accounts.email_address) rlike '^[^@ ]+@[^@ ]+[.][^@ ]+$'
+        and (
+            trim(accounts.email_address) rlike '^[^@ ]+@[^@ ]+[.][^@ ]+$'
+            or {{ is_protected('accounts.email_address') }}
+        )
 
 )
 

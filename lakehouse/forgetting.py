@@ -1,0 +1,246 @@
+"""`lakehouse forget`: takes a person out of all layers, old versions included.
+
+Silver first reads all that bronze has. Then the person's rows become those of a pseudonym, in
+silver and in bronze alike, as if that had been sent; silver goes on behind it; old versions are
+deleted, and gold is built anew from what is left. Streams cannot start meanwhile, nor after an
+interruption: the same command goes on.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import structlog
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from bronze.checkpoint import UNFINISHED, Checkpoint, claim
+from bronze.declarations import Topic
+from bronze.errors import LakehouseError, SettingsError
+from bronze.ingest import query_name
+from bronze.job import await_streams
+from bronze.purge import commit_nothing, purge
+from bronze.redact import redact
+from bronze.rewind import Place, move
+from bronze.settings import LakeSettings
+from bronze.tables import bronze_table, delta_tables
+from bronze.topics import TopicFile
+from gold.build import alone, build_gold
+from gold.errors import GoldError
+from gold.publish import note_versions
+from gold.tables import BUILT, RUNS
+from gold.tables import CUTS as GOLD_CUTS
+from lakehouse.proof import Proof
+from lakehouse.savepoints import savepoints
+from silver.cuts import Cut, offset_of_delta
+from silver.direct import DirectTable
+from silver.forget import Removal, remember
+from silver.person import Found, Person, Search, check_key, required_secret, subject
+from silver.quarantine import finish_last
+from silver.refine import QUERY, Refinery, refine
+from silver.tables import CUTS, view_table
+
+COMMAND = "lakehouse forget"
+
+log = structlog.get_logger()
+
+Agree = Callable[[Person, list[Found]], bool]
+
+
+def forget(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    key: str,
+    agree: Agree,
+    *,
+    reason: str,
+    topic: str | None = None,
+) -> Proof | None:
+    """Take a person out of the lake; what is built of gold is built anew.
+
+    Args:
+        spark: the session.
+        settings: the lake. If it has gold, the SQL endpoint must run on `sql_port`.
+        topics: the declared topics; fields say what is personal.
+        key: of the person, as text.
+        agree: asked when it is known what there is, before anything is changed.
+        reason: noted in `silver.forgotten`.
+        topic: the changelog whose keys are people; None if there is but one.
+
+    Returns:
+        How to see that nothing is left; None if it was not agreed.
+
+    Raises:
+        SettingsError: it cannot be done by these declarations, or something holds old versions.
+        CheckpointError: a stream runs.
+        GoldError: gold could not be built anew; the other layers are done.
+    """
+    whose = check(settings, topics, key, topic)
+    with alone(settings), _claimed(settings, topics) as checkpoints:
+        if not _is_interrupted(settings):
+            await_streams(refine(spark, settings, topics, available_now=True))
+        silver = checkpoints[QUERY] = claim(settings, QUERY, COMMAND)
+        try:
+            search = Search(spark, settings, topics, whose)
+            person = search.person(key)
+            found = list(search.messages(person))
+            if not agree(person, found):
+                return None
+            proof = Proof(settings, topics, person)
+            for checkpoint in checkpoints.values():
+                checkpoint.expect(COMMAND)
+            count = sum(len(each.messages) + len(each.refused) for each in found)
+            remember(spark, settings, person, reason, count)
+            _take_out(spark, settings, topics, silver, person, found)
+            for checkpoint in checkpoints.values():
+                checkpoint.expect(None)
+        finally:
+            silver.release()
+    _renew_gold(spark, settings)
+    return proof
+
+
+def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None = None) -> Topic:
+    """See that a person can be forgotten, as far as it can be told without Spark.
+
+    Returns:
+        The changelog whose keys are people.
+
+    Raises:
+        SettingsError: not by these declarations or settings, or something holds old versions.
+    """
+    whose = subject(topics, topic)
+    required_secret(settings).read()
+    check_key(whose, key)
+    _refuse_holders(settings)
+    return whose
+
+
+def _refuse_holders(settings: LakeSettings) -> None:
+    """What holds old versions, or follows tables, must go first.
+
+    Raises:
+        SettingsError: something does.
+    """
+    if held := [each.name for each in savepoints(settings)]:
+        message = (
+            f"Savepoints hold old versions of all tables: {', '.join(held)}. They could not be "
+            "restored any more. Drop them first (`lakehouse savepoint drop NAME`)."
+        )
+        raise SettingsError(message)
+    following = (settings.lake_dir / "_checkpoints").glob("publish.*")
+    if names := sorted(path.name for path in following):
+        message = (
+            f"`lakehouse publish-table` follows tables by their old versions: {', '.join(names)}. "
+            "Delete its topic, which has the person too, and its folder in "
+            f"{settings.lake_dir / '_checkpoints'}; then publish the table anew."
+        )
+        raise SettingsError(message)
+
+
+@contextlib.contextmanager
+def _claimed(settings: LakeSettings, topics: TopicFile) -> Iterator[dict[str, Checkpoint]]:
+    """The checkpoints of the streams of bronze; of silver when it has caught up."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for name in map(query_name, topics.topics):
+            found[name] = claim(settings, name, COMMAND)
+            stack.callback(found[name].release)
+        yield found
+
+
+def _is_interrupted(settings: LakeSettings) -> bool:
+    note = Path(settings.checkpoint_path(QUERY)) / UNFINISHED
+    return note.exists() and note.read_text() == COMMAND
+
+
+def _take_out(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    checkpoint: Checkpoint,
+    person: Person,
+    found: list[Found],
+) -> None:
+    """Silver before bronze, as an interrupted run finds the person again by what bronze has."""
+    refinery = Refinery(settings, topics, checkpoint)
+    number = finish_last(spark, settings, topics, refinery)
+    changed = Removal(spark, settings, topics, person, number).run(found)
+    refinery.make_views_anew(spark, number)
+    changed += [view_table(view) for view in topics.kept_views()]
+    for each in found:
+        table = bronze_table(each.topic.name)
+        redact(spark, settings, table, [*each.messages, *each.refused])
+        changed.append(table)
+    paths = [Path(table.path(settings)) for table in changed]
+    for path in paths:
+        _leave_no_deleted_rows(spark, path)
+        commit_nothing(spark, path, _now())
+    _go_on_behind(settings, topics, checkpoint, number)
+    _purge(spark, paths)
+    shutil.rmtree(settings.lake_dir / "_replay", ignore_errors=True)
+
+
+def _leave_no_deleted_rows(spark: SparkSession, path: Path) -> None:
+    """Rows that a deletion vector marks are still in their file."""
+    if DeltaTable(path).metadata().configuration.get("delta.enableDeletionVectors") == "true":
+        quoted = str(path).replace("`", "``")
+        spark.sql(f"REORG TABLE delta.`{quoted}` APPLY (PURGE)")
+
+
+def _go_on_behind(
+    settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint, number: int
+) -> None:
+    """Silver reads on behind what was rewritten, and a cut says which versions belong together.
+
+    Raises:
+        LakehouseError: silver has never run.
+    """
+    place = Place.newest(settings, QUERY)
+    if place is None:
+        message = "Silver has read nothing yet, so nobody can be forgotten; run `lakehouse silver`."
+        raise LakehouseError(message)
+    ends = {}
+    for name in topics.topics:
+        delta = DeltaTable(bronze_table(name).path(settings))
+        ends[name] = offset_of_delta(delta, delta.version() + 1)
+    move(checkpoint, place.at(ends))
+    sources = {name: json.loads(offset) for name, offset in ends.items()}
+    cut = Cut.now(settings, topics, number, sources)
+    DirectTable(CUTS, settings).append([cut.row()])
+
+
+def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
+    """Gold, built from what is left, and the past of all that was built deleted."""
+    own = {GOLD_CUTS.name, RUNS.name}
+    built = delta_tables(settings, BUILT)
+    if not built:
+        return
+    try:
+        build_gold(settings, full_refresh=True)
+    except GoldError as error:
+        message = (
+            "The person is gone from bronze and silver, and gold still has what it had: "
+            f"{error} Mend that, and run `{COMMAND}` again."
+        )
+        raise GoldError(message) from error
+    paths = [*delta_tables(settings, BUILT)]
+    paths += [path for path in delta_tables(settings, "gold") if path.name not in own]
+    for path in paths:
+        commit_nothing(spark, path, _now())
+    note_versions(settings)
+    _purge(spark, paths)
+
+
+def _purge(spark: SparkSession, paths: list[Path]) -> None:
+    for path in paths:
+        log.info("past deleted", table=f"{path.parent.name}.{path.name}", files=purge(path))
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,179 @@
+"""Takes a person out of the tables of silver.
+
+What is left is what silver would make of the rewritten messages: a tombstone under a pseudonym, and
+the orders that refer to it. Records of the person that could not be decoded lose what they had, and
+are given up.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from bronze.declarations import Topic, hash_column, snake_case
+from bronze.redact import PLACE
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec
+from bronze.topics import TopicFile
+from silver.direct import DirectTable
+from silver.forgotten import FORGOTTEN, known_secret, person_hash
+from silver.merging import Values
+from silver.person import Found, Person, referring
+from silver.tables import (
+    QUARANTINE,
+    RECONCILIATION,
+    enriched_table,
+    history_table,
+    lookup_columns,
+    own_columns,
+    state_table,
+)
+
+
+def remember(
+    spark: SparkSession, settings: LakeSettings, person: Person, reason: str, messages: int
+) -> None:
+    """Note in `silver.forgotten` that a person is forgotten: what comes from now on is concealed.
+
+    Raises:
+        SettingsError: others were forgotten with another secret.
+    """
+    FORGOTTEN.create(spark, settings)
+    table = DirectTable(FORGOTTEN, settings)
+    known = {row["secret"] for row in table.rows(["secret"])}
+    secret = known_secret(settings, known)
+    whole = {
+        "topic": person.topic.name,
+        "forgotten_at": dt.datetime.now(dt.timezone.utc),
+        "reason": reason,
+        "messages": messages,
+        "secret": secret.fingerprint(),
+    }
+    table.append(
+        [
+            {**whole, "person": person_hash(secret.read(), person.topic.name, key)}
+            for key in person.pseudonyms
+        ]
+    )
+
+
+class Removal:
+    """Takes a person out of the tables of silver; done again it changes nothing."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: LakeSettings,
+        topics: TopicFile,
+        person: Person,
+        number: int,
+    ) -> None:
+        """`number` is that of the decision, below 0, which the rows get as their batch."""
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+        self._person = person
+        self._batch = {"silver_batch": F.lit(number).cast("bigint")}
+        self._number = number
+
+    def run(self, found: Iterable[Found]) -> list[TableSpec]:
+        """Change the tables, and book it; returns those that had something of the person."""
+        changed = []
+        topic = self._person.topic
+        for table in (state_table(topic), *([history_table(topic)] if topic.history else [])):
+            self._bury(table)
+            changed.append(table)
+        for events in referring(topic, self._topics):
+            self._detach(events)
+            changed.append(enriched_table(events, self._topics))
+        given_up = {each.topic.name: self._empty(each) for each in found}
+        self._book(given_up)
+        return [*changed, QUARANTINE]
+
+    def _bury(self, table: TableSpec) -> None:
+        """The person's rows become tombstones under the pseudonym."""
+        topic = self._person.topic
+        key, delta = topic.key_columns[0], table.open(self._spark, self._settings)
+        kinds = {column.name: column.type for column in table.columns}
+        for text, other in self._person.pseudonyms.items():
+            named = F.lit(other).cast(kinds[key])
+            empty = {
+                c.name: F.lit(None).cast(c.type) for c in own_columns(topic) if c.name in kinds
+            }
+            row: Values = {**empty, key: named, "is_deleted": F.lit(True), **self._batch}
+            if "resolved_id" in kinds:
+                row["resolved_id"] = named
+            delta.update(F.col(key) == F.lit(self._person.typed(text)), row)
+            if topic.merged_into:
+                parent = snake_case(topic.merged_into)
+                theirs = F.col(parent) == F.lit(self._person.typed(text))
+                delta.update(theirs, {parent: named, **self._batch})
+
+    def _detach(self, events: Topic) -> None:
+        """Events that refer to the person refer to the pseudonym."""
+        table = enriched_table(events, self._topics)
+        delta = table.open(self._spark, self._settings)
+        kinds = {column.name: column.type for column in table.columns}
+        own = [n for n, spec in events.fields.items() if spec.personal]
+        hidden = [snake_case(n) for n in own] + [hash_column(n) for n in events.hashed]
+        for name, lookup in events.lookups.items():
+            if lookup.topic != self._person.topic.name:
+                continue
+            on = snake_case(lookup.on)
+            for text, other in self._person.pseudonyms.items():
+                named = F.lit(other).cast(kinds[on])
+                tombstone = self._tombstone(lookup.mode, named)
+                row: Values = {n: F.lit(None).cast(kinds[n]) for n in hidden if n != on}
+                row |= {on: named, **self._batch}
+                row[name] = F.when(F.col(name).isNotNull(), tombstone.cast(kinds[name]))
+                delta.update(F.col(on) == F.lit(self._person.typed(text)), row)
+
+    def _tombstone(self, mode: str, named: Column) -> Column:
+        """The row that a lookup of the pseudonym brings."""
+        key = self._person.topic.key_columns[0]
+        known = {key: named, "resolved_id": named, "is_deleted": F.lit(True)}
+        columns = lookup_columns(self._person.topic, mode)
+        return F.struct(
+            *(known.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in columns)
+        )
+
+    def _empty(self, found: Found) -> int:
+        """Refused records lose what they had; returns how many were open, and are given up."""
+        if not found.refused:
+            return 0
+        places = [(found.topic.name, each.place, each.key) for each in found.refused]
+        struct = "struct<partition:int,ledger:bigint,entry:bigint,batch_index:int>"
+        rows = self._spark.createDataFrame(places, f"topic string, place {struct}, key string")
+        same = " AND ".join(f"t.position.`{name}` = s.place.`{name}`" for name in PLACE)
+        quarantine = QUARANTINE.open(self._spark, self._settings)
+        theirs = (
+            quarantine.toDF()
+            .alias("t")
+            .join(rows.alias("s"), F.expr(f"t.topic = s.topic AND {same}"))
+        )
+        count = theirs.where("t.status = 'open'").count()
+        (
+            quarantine.alias("t")
+            .merge(F.broadcast(rows).alias("s"), f"t.topic = s.topic AND {same}")
+            .whenMatchedUpdate(
+                set={"key": "s.key", "payload": "CAST(NULL AS binary)", "status": "'discarded'"}
+            )
+            .execute()
+        )
+        return count
+
+    def _book(self, given_up: dict[str, int]) -> None:
+        """A row for each topic, so that the number is taken."""
+        zeros = dict.fromkeys(("messages_in", "applied", "superseded", "waiting", "late"), 0)
+        rows = [
+            {
+                "silver_batch": self._number,
+                "topic": name,
+                **zeros,
+                "quarantined": -n,
+                "discarded": n,
+            }
+            for name, n in given_up.items()
+        ]
+        DirectTable(RECONCILIATION, self._settings).append(rows)

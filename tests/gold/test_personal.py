@@ -1,0 +1,128 @@
+"""What gold sees of personal fields by declaration, through rows and through change feeds."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from gold_changes import Changes
+from gold_checks import assert_gold_is_right
+from messages import user
+from personal import SECRET, as_gold_sees, hashed
+from pyspark.errors import PySparkException
+from shop_lake import ShopLake
+
+from bronze.errors import LakehouseError, SettingsError
+from bronze.settings import SHOP_TOPICS, LakeSettings
+from bronze.topics import load_topics
+from gold.build import build_gold
+from gold.endpoint import query_endpoint
+from lakehouse.forgetting import forget
+
+PROTECTED = ("user_id", "first_name", "last_name", "email_address")
+
+
+def test_rows_and_changes_are_masked_and_hashed_and_nothing_has_the_secret(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    settings, users = shop_lake.settings, shop_lake.current("users")
+    path = settings.table_path("gold_build", "stg_users")
+    staged = DeltaTable(path).to_pyarrow_table(columns=list(PROTECTED)).to_pylist()
+    right = [{**as_gold_sees(user), "user_id": key} for key, user in users.items()]
+    assert sorted(map(str, staged)) == sorted(
+        str({name: user[name] for name in PROTECTED}) for user in right
+    )
+    mails = {row["email_address"] for row in shop_lake.mart("thank_you_mails")}
+    assert mails
+    assert mails <= {hashed(user["email_address"]) for user in users.values()}
+
+    addresses = [user["email_address"].encode() for user in users.values()]
+    for layer in ("gold", "gold_build"):
+        for row in all_texts(settings, layer):
+            assert not any(address in row for address in addresses[:50])
+    _, rows = query_endpoint(settings, "select * from cut.users_state")
+    assert not {user["email_address"] for user in users.values()} & {x for r in rows for x in r}
+    with pytest.raises(PySparkException, match="email_address"):
+        shop_lake.spark.sql("select user.email_address from cut.enriched_orders")
+    kept = [file for file in files(settings) if file != settings.pseudonym_secret_file]
+    assert not [file for file in kept if SECRET.encode() in file.read_bytes()]
+
+
+def test_gold_and_silver_refuse_what_would_show_more_or_hash_otherwise(
+    changes: Changes, shop_lake: ShopLake, tmp_path: Path
+) -> None:
+    settings = shop_lake.settings
+    with pytest.raises(SettingsError, match="gold would see what it must not. Start silver"):
+        build_gold(settings.model_copy(update={"topics": SHOP_TOPICS}))
+    other = tmp_path / "other"
+    other.write_text("another secret, as long as it must be")
+    for declared, secret, what in (
+        (settings.topics, None, "declares users.emailAddress as personal = 'hash', and there is"),
+        (settings.topics, other, "silver.users_state were made with another secret"),
+        (SHOP_TOPICS, other, "email_address_hash.*lakehouse replay --table silver"),
+    ):
+        own = {"topics": declared, "pseudonym_secret_file": secret}
+        lake = ShopLake(shop_lake.spark, settings.model_copy(update=own), load_topics(declared))
+        with pytest.raises(LakehouseError, match=what):
+            lake.refine()
+    shop_lake.refine()
+
+
+def test_a_forgotten_buyer_is_gone_from_gold_and_what_was_bought_stays(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    settings, users = shop_lake.settings, shop_lake.current("users")
+    merged = {each["parent_user_id"] for each in users.values()}
+    thanked = {row["account_id"] for row in shop_lake.mart("thank_you_mails")}
+    buyer = max(thanked - merged - {*changes.fates.values()})
+    traces = [users[buyer]["email_address"], hashed(users[buyer]["email_address"])]
+    assert files_with(settings, traces).keys() >= {"bronze", "silver", "gold", "gold_build"}
+    sales, orders = shop_lake.mart("sales_by_day"), len(shop_lake.enriched())
+
+    proof = forget(
+        *(shop_lake.spark, settings, shop_lake.topics, str(buyer)),
+        lambda who, found: list(who.pseudonyms) == [str(buyer)],
+        reason="asked for",
+    )
+    assert proof is not None
+    assert files_with(settings, traces) == {}
+    parts = [part for part in proof.search() if part.where != "spark"]  # ends with the session
+    assert {"gold.customers", "gold_build.stg_users", "dbt"} <= {part.where for part in parts}
+    assert [part.found for part in parts if part.found] == []
+    assert (shop_lake.mart("sales_by_day"), len(shop_lake.enriched())) == (sales, orders)
+    assert_gold_is_right(shop_lake)
+
+    other = min(thanked - {buyer, *changes.fates.values()})
+    changed = user(other, emailAddress="new@example.org")
+    shop_lake.send("users", [(buyer, user(buyer)), (other, changed)])
+    shop_lake.catch_up()
+    build_gold(settings)
+    assert_gold_is_right(shop_lake)
+    assert buyer not in shop_lake.current("users")
+    staged = DeltaTable(settings.table_path("gold_build", "stg_users"))
+    assert staged.history(1)[0]["operation"] == "MERGE", "feeds go on behind what was deleted"
+
+
+def files_with(settings: LakeSettings, traces: list[str]) -> dict[str, list[Path]]:
+    """By layer the files of the lake that have one of some texts, raw or decoded."""
+    found: dict[str, list[Path]] = {}
+    for file in settings.lake_dir.rglob("*"):
+        if file.is_file():
+            texts = [file.read_bytes()]
+            if file.suffix == ".parquet":
+                texts.append(str(pq.ParquetFile(file).read().to_pylist()).encode())
+            if any(trace.encode() in text for trace in traces for text in texts):
+                layer = file.relative_to(settings.lake_dir).parts[0]
+                found.setdefault(layer, []).append(file)
+    return found
+
+
+def all_texts(settings: LakeSettings, layer: str) -> list[bytes]:
+    """All rows of all files of a layer, whether a version of today has them or not."""
+    folder = settings.lake_dir / layer
+    tables = [pq.ParquetFile(file).read() for file in folder.rglob("*.parquet")]
+    return [str(table.to_pylist()).encode() for table in tables]
+
+
+def files(settings: LakeSettings) -> list[Path]:
+    return [file for file in settings.home_dir.rglob("*") if file.is_file()]

@@ -1,0 +1,249 @@
+"""A planted person is forgotten: every byte below the lake is searched, by the test's own means."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from messages import item, message, order, user
+from model import Lake, Message
+from personal import SECRET
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+from topic import declared
+
+from bronze.checkpoint import claim
+from bronze.errors import CheckpointError, SettingsError
+from bronze.settings import SHOP_TOPICS, LakeSettings
+from lakehouse.forgetting import forget
+from lakehouse.proof import Proof
+from lakehouse.status import lake_status
+from silver.direct import DirectTable
+from silver.forgotten import FORGOTTEN, pseudonym
+from silver.rebuild import rebuild
+
+CANARY, MERGED = 987_654_321_987, 987_654_321_986
+FIRST = "canary.person@a-very-long-name-of-a-host.example.org"
+SECOND = 'cañary"second@example.org'
+TRACES = ("canary", "cañary", "ca\\u00f1ary", str(CANARY), str(MERGED))
+VIEW = """
+[views.spent]
+description = "What each user has spent. Grain: one user with orders"
+key = ["user_id"]
+columns = { user_id = "bigint", email_address = "string", revenue = "decimal(22,2)" }
+sources = { enriched_orders = ["user_id"] }
+sql = '''
+SELECT user_id, max(user.email_address) AS email_address, sum(price) AS revenue
+FROM enriched_orders GROUP BY user_id
+'''
+"""
+
+
+OTHER = b'{"id": "of another", "lastName": "Shared"}'
+
+
+def first_batch() -> list[Message]:
+    return [
+        *(message("users", n, n, user(n, lastName="Shared")) for n in range(1, 4)),
+        message("users", 4, CANARY, canary(emailAddress=FIRST)),
+        message("users", 5, MERGED, canary(id=MERGED, mergedAt=5, parentUserId=CANARY)),
+        message("items", 0, 7, item(7)),
+        *(message("orders", n, n, order(n, 1, n, 7)) for n in range(1, 4)),
+        message("orders", 4, 4, order(4, 1, CANARY, 7, price=13.75, note=f"for {FIRST}")),
+        message("orders", 5, 5, order(5, 1, MERGED, 7)),
+        message("orders", 6, 6, order(6, 1, CANARY, 7, price="canary's, and no price")),
+    ]
+
+
+def second_batch() -> list[Message]:
+    return [
+        message("users", 10, CANARY, canary(emailAddress=SECOND)),
+        message("users", 11, 2, user(2, firstName="Grace", lastName="Shared")),
+        message("users", 12, CANARY, b'{"broken": '),
+        message("users", 13, "odd", json.dumps({"emailAddress": FIRST}).encode()),
+        message("users", 14, 9, OTHER),
+        message("orders", 10, 10, order(10, 1, CANARY, 7)),
+        message("orders", 11, 11, order(11, 1, 77, 7)),
+    ]
+
+
+def late() -> list[Message]:
+    return [
+        message("users", 20, CANARY, canary(emailAddress=FIRST)),
+        message("users", 21, 3, user(3, lastName="Changed")),
+        message("orders", 20, 20, order(20, 1, CANARY, 7)),
+        message("orders", 21, 21, order(21, 1, 3, 7)),
+    ]
+
+
+def canary(**fields: Any) -> bytes:
+    return user(CANARY, **{"firstName": "Canaryfirst", "lastName": "Shared", **fields})
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Iterator[SilverLake]:
+    (tmp_path / "secret").write_text(SECRET)
+    text = SHOP_TOPICS.read_text().replace("merged_into", "history = true\nmerged_into", 1)
+    lake = SilverLake(spark, tmp_path / "home", declared(tmp_path, text + VIEW))
+    own = {"pseudonym_secret_file": tmp_path / "secret"}
+    lake.settings = lake.settings.model_copy(update=own)
+    for batch in (first_batch(), second_batch()):
+        lake.put(batch)
+        lake.refine()
+    return lake
+
+
+def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = lake.settings
+    assert traces(settings).keys() >= {"bronze", "silver"}, "there is something to forget"
+    refuses_while_it_must(lake)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lakehouse.forgetting.redact", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(lake)
+    with pytest.raises(CheckpointError, match="`lakehouse forget` was interrupted"):
+        lake.refine()
+
+    proof = run(lake)
+    assert proof is not None
+    assert proof.values == ["emailAddress", "firstName"], "the last name is not hers alone"
+    assert traces(settings) == {}
+    assert [part.found for part in proof.search() if part.found] == []
+    assert_others_are_as_they_were(lake, [*first_batch(), *second_batch()])
+    assert_books_agree(lake, {"bronze.users": 10, "bronze.orders": 8})
+    note = DirectTable(FORGOTTEN, settings).rows(["topic", "reason", "messages"])
+    assert note == [{"topic": "users", "reason": "asked for", "messages": 9}] * 4
+    open_ = lake.table("quarantine").where("status = 'open'").collect()
+    assert [bytes(row.payload) for row in open_] == [OTHER]
+
+    lake.put(late())
+    lake.refine()
+    sent = [*first_batch(), *second_batch(), *late()]
+    assert_others_are_as_they_were(lake, sent)
+    assert traces(settings).keys() == {"bronze"}, "silver lets nothing of her in"
+    assert_books_agree(lake, {"bronze.users": 12, "bronze.orders": 10})
+    left = {part.where for part in proof.search() if part.found}
+    assert left == {"bronze.users", "bronze.orders"}, "and the proof tells what bronze has"
+
+    assert run(lake) is not None
+    assert traces(settings) == {}
+    state = contents(lake)
+    rebuild(lake.spark, settings, lake.topics)
+    assert contents(lake) == state, "silver made anew is what it was"
+    assert traces(settings) == {}
+
+
+def run(lake: SilverLake, **other: Any) -> Proof | None:
+    settings = lake.settings.model_copy(update=other)
+    return forget(
+        lake.spark,
+        settings,
+        lake.topics,
+        str(CANARY),
+        lambda who, found: str(CANARY) in who.pseudonyms,
+        reason="asked for",
+    )
+
+
+def refuses_while_it_must(lake: SilverLake) -> None:
+    with pytest.raises(SettingsError, match="known by a keyed hash.*Set LAKEHOUSE_PSEUDONYM_SEC"):
+        run(lake, pseudonym_secret_file=None)
+    following = lake.settings.lake_dir / "_checkpoints" / "publish.silver.users_state.out"
+    following.mkdir()
+    with pytest.raises(SettingsError, match="publish.silver.users_state.out"):
+        run(lake)
+    following.rmdir()
+    savepoint = lake.settings.lake_dir / "_savepoints" / "kept.json"
+    savepoint.parent.mkdir()
+    empty = {"silver_batch": 0, "versions": {}, "places": {}}
+    savepoint.write_text(json.dumps({"name": "kept", "created_at": "2026-01-01T00:00Z", **empty}))
+    with pytest.raises(SettingsError, match="old versions of all tables: kept. .*Drop them first"):
+        run(lake)
+    savepoint.unlink()
+    running = claim(lake.settings, "bronze.users")
+    with pytest.raises(CheckpointError, match="bronze.users already runs"):
+        run(lake)
+    running.release()
+
+
+def assert_others_are_as_they_were(lake: SilverLake, sent: list[Message]) -> None:
+    """By the oracle, to which the person's messages are tombstones of pseudonyms."""
+    topic = lake.topics.topics["users"]
+    names = {key: int(pseudonym(SECRET.encode(), topic, str(key))) for key in (CANARY, MERGED)}
+    right = Lake()
+    for begin, end in ((0, len(first_batch())), (len(first_batch()), len(sent))):
+        right.batch([concealed(each, names) for each in sent[begin:end]])
+    assert lake.current("users") == right.current("users")
+    assert lake.current("items") == right.current("items")
+    found = lake.enriched()
+    assert found.keys() == right.enriched.keys()
+    for key, row in found.items():
+        expected = right.enriched[key]
+        if row["user_id"] in names.values():
+            assert row["user"]["is_deleted"]
+            assert {n for n, v in row["user"].items() if v is not None} == {
+                "id",
+                "resolved_id",
+                "is_deleted",
+            }
+            expected = {**expected, "user": row["user"], "user_position": row["user_position"]}
+        assert row == expected
+    spent = {row.user_id: row.email_address for row in lake.table("spent").collect()}
+    assert spent.keys() == {row["user_id"] for row in found.values()}
+    assert {spent[name] for name in names.values() if name in spent} == {None}
+    history = lake.table("users_history").where("NOT is_deleted").collect()
+    assert {row.id for row in history} == lake.current("users").keys()
+
+
+def concealed(each: Message, names: dict[int, int]) -> Message:
+    for key, other in names.items():
+        if each.topic == "users" and each.key == str(key) and b"broken" not in each.payload:
+            return each._replace(key=str(other), payload=None)
+        told = f'"userId": {key},'.encode()
+        if each.topic == "orders" and told in (each.payload or b""):
+            payload = (each.payload or b"").replace(told, f'"userId": {other},'.encode())
+            return each._replace(payload=payload)
+    return each
+
+
+def assert_books_agree(lake: SilverLake, rows: dict[str, int]) -> None:
+    status = {line.table: line for line in lake_status(lake.settings, lake.topics)}
+    assert {name: status[name].rows for name in rows} == rows
+    booked = status["silver.reconciliation"].note
+    assert " = " in booked, booked
+    assert booked.startswith(f"{sum(rows.values()) + 1} in"), "each message is booked once"
+
+
+def traces(settings: LakeSettings) -> dict[str, list[str]]:
+    """By layer, the files that have something of her, raw or decoded."""
+    found: dict[str, list[str]] = {}
+    for file in settings.home_dir.rglob("*"):
+        if not file.is_file():
+            continue
+        texts = [file.read_bytes()]
+        if file.suffix == ".parquet":
+            rows = pq.ParquetFile(file).read().to_pylist()
+            texts.append(str(rows).encode())
+        if any(trace.encode() in text.lower() for trace in TRACES for text in texts):
+            layer = file.relative_to(settings.home_dir).parts[1]
+            found.setdefault(layer, []).append(str(file))
+    return found
+
+
+def contents(lake: SilverLake) -> dict[str, list[str]]:
+    """What silver holds of users and orders, apart from the numbers of batches, and of which
+    version of a user an order has: of another's, anew, it has the latest."""
+    apart = ("silver_batch", "arrived_batch", "user_position", "valid_from", "valid_to")
+    names = ("users_state", "users_history", "enriched_orders", "spent")
+    tables = {name: lake.table(name).drop(*apart) for name in names}
+    tables["hers"] = tables["enriched_orders"].where("user_id < 0")
+    tables["enriched_orders"] = tables["enriched_orders"].drop("user")
+    return {name: sorted(map(str, table.collect())) for name, table in tables.items()}
