@@ -22,6 +22,7 @@ from typer.main import get_command
 from bronze.job import DELTA
 from bronze.settings import LakeSettings
 from lakehouse import cli
+from lakehouse.sql_guard import require_guard
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -119,7 +120,11 @@ def test_settings_are_those_of_the_lakehouse(monkeypatch: pytest.MonkeyPatch) ->
     settings = LakeSettings()
     given = {name.removeprefix("LAKEHOUSE_").lower() for name in SETTINGS}
     assert given <= LakeSettings.model_fields.keys()
-    assert {each["name"] for each in CONTAINER["env"]} == {"LAKEHOUSE_SQL_HOST", "SPARK_LOCAL_DIRS"}
+    own = {each["name"]: each["value"] for each in CONTAINER["env"]}
+    assert own.pop("SPARK_LOCAL_DIRS") == "/tmp"  # noqa: S108 - a volume of the pod
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    require_guard(LakeSettings())
     assert values("envFrom", MANIFESTS) == 3 * [[{"configMapRef": {"name": "lakehouse"}}]]
     assert settings.exit_when_given_up
     assert settings.connection.token_file == SETTINGS["LAKEHOUSE_PULSAR_TOKEN_FILE"]
