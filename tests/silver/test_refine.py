@@ -1,5 +1,6 @@
 """Silver on a real Spark and real Delta tables, compared with the model after every run."""
 
+import itertools
 import random
 from pathlib import Path
 
@@ -47,18 +48,18 @@ def history(seed: int, length: int) -> list[Message]:
     return found
 
 
-@pytest.mark.parametrize(("seed", "small"), [(1, 1000), (2, 0)])
 def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
-    lake: SilverLake, monkeypatch: pytest.MonkeyPatch, seed: int, small: int
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether batches are handled as small ones, or as large ones."""
-    monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
-    rng = random.Random(seed)
-    messages = history(seed, 120)
-    cuts = sorted(rng.sample(range(1, 120), 2))
-    batches = [messages[: cuts[0]], messages[cuts[1] :], messages[cuts[0] : cuts[1]]]
+    """Whether a batch is handled as a small one or as a large one, and whatever those before it."""
+    rng = random.Random(1)
+    messages = history(1, 160)
+    cuts = [0, *sorted(rng.sample(range(1, 160), 3)), 160]
+    batches = [messages[begin:end] for begin, end in itertools.pairwise(cuts)]
     model = Lake()
-    for batch in batches:
+    for number, small in ((0, 1000), (2, 0), (1, 0), (3, 1000)):
+        monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
+        batch = batches[number]
         rng.shuffle(batch)
         lake.put(batch)
         lake.refine()
@@ -127,15 +128,13 @@ def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: Silver
     assert set(lake.current("users")) == {0}
 
 
-@pytest.mark.parametrize(("step", "small"), [("_apply", 1000), ("_quarantine", 0), ("_book", 1000)])
 def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
-    lake: SilverLake, monkeypatch: pytest.MonkeyPatch, step: str, small: int
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 6: the batch dies before `step` has its effect, and is run again after restart.
+    """Invariant 6: the batch dies before each step has its effect, and runs again after a restart.
 
     It is not the first batch: Spark starts again with that one by another path.
     """
-    monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
     first, batch, later = (history(11, 60)[n : n + 20] for n in (0, 20, 40))
     model = Lake()
     lake.put(first)
@@ -146,10 +145,12 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
         message = "killed here"
         raise RuntimeError(message)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Refinery, step, die)
-        with pytest.raises(Exception, match="killed here"):
-            lake.refine()
+    for step, small in (("_apply", 1000), ("_quarantine", 0), ("_book", 1000)):
+        monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
+        with monkeypatch.context() as patch:
+            patch.setattr(Refinery, step, die)
+            with pytest.raises(Exception, match="killed here"):
+                lake.refine()
     lake.put(later)
     lake.refine()
     for each in (first, batch, later):
