@@ -21,7 +21,7 @@ from silver.decode import Decoder
 from silver.forgotten import BITS, is_about_people, mentions, people_of, pseudonym
 from silver.merging import latest_per_key
 from silver.payload import rewritten
-from silver.schemas import SchemaRegistry
+from silver.schemas import SchemaRegistry, versions_of
 
 SHORTEST = 4  # characters of a value that is looked for in texts
 
@@ -254,15 +254,9 @@ class Search:
         """All that bronze has of a topic, as it is written there."""
         messages = bronze_table(topic.name).read(self._spark, self._settings)
         messages = messages.withColumn("source", F.lit(topic.name)).drop("topic")
-        versions: set[int] = set()
-        if topic.format == "registry":
-            versions = {
-                row[0]
-                for row in messages.select("schema_version").distinct().collect()
-                if row[0] is not None
-            }
+        versions = versions_of(topic, messages)
         registry = SchemaRegistry(self._settings)
-        schemas = registry.schemas(topic, versions) if topic.format == "registry" else {}
+        schemas = registry.schemas(topic, versions) if versions else {}
         bare = topic.model_copy(
             update={
                 "fields": {

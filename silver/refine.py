@@ -36,7 +36,7 @@ from silver.merged import resolve
 from silver.personal import protect, require_secret
 from silver.reconcile import Books, Watermarks
 from silver.restart import complete_plans
-from silver.schemas import SchemaRegistry
+from silver.schemas import SchemaRegistry, versions_of
 from silver.tables import (
     CUTS,
     QUARANTINE,
@@ -204,10 +204,7 @@ class Refinery:
 
     def _decode(self, batch: DataFrame, name: str) -> DataFrame:
         topic, messages = self._topics.topics[name], batch.where(F.col("source") == name)
-        versions: frozenset[int] = frozenset()
-        if topic.format == "registry":
-            found = messages.select("schema_version").where("schema_version IS NOT NULL").distinct()
-            versions = frozenset(row[0] for row in found.collect())
+        versions = versions_of(topic, messages)
         known, decoder = self._decoders.get(name, (frozenset[int](), None))
         if decoder is None or not versions <= known:
             known |= versions

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame
 
 from bronze.admin import PulsarAdmin
 from bronze.declarations import Topic
@@ -15,6 +16,14 @@ from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from silver.payload import Schema
 from silver.tables import SCHEMAS
+
+
+def versions_of(topic: Topic, messages: DataFrame) -> frozenset[int]:
+    """The schema versions that messages of a topic have; none where the registry is not read."""
+    if topic.format != "registry":
+        return frozenset()
+    found = messages.select("schema_version").where("schema_version IS NOT NULL").distinct()
+    return frozenset(row[0] for row in found.collect())
 
 
 class SchemaRegistry:

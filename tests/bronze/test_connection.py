@@ -12,7 +12,7 @@ from typing import Any
 import jwt
 import pulsar
 import pytest
-import trustme
+from certificates import issue
 from cryptography.hazmat.primitives import serialization
 from deltalake import DeltaTable
 from ports import free_port
@@ -40,12 +40,7 @@ def token(role: str = "admin") -> str:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, and the broker's certificate for the name localhost alone."""
     folder = tmp_path_factory.mktemp("certificates")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    trustme.CA().cert_pem.write_to_path(folder / "stranger.pem")
-    broker = authority.issue_cert("localhost")
-    broker.cert_chain_pems[0].write_to_path(folder / "broker.pem")
-    key = serialization.load_pem_private_key(broker.private_key_pem.bytes(), None)
+    key = serialization.load_pem_private_key(issue(folder, "broker"), None)
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     (folder / "broker.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
     return folder

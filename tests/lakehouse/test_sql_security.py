@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-import trustme
+from certificates import issue
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from ports import free_port
@@ -52,13 +52,9 @@ userPassword: {BEAS}
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, and the endpoint's certificate for the name localhost alone."""
     folder = tmp_path_factory.mktemp("certificates")
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    trustme.CA().cert_pem.write_to_path(folder / "stranger.pem")
-    issued = authority.issue_cert("localhost")
-    issued.cert_chain_pems[0].write_to_path(folder / "sql.pem")
+    key = issue(folder, "sql")
     (folder / "sql.key").touch(mode=0o600)
-    (folder / "sql.key").write_bytes(issued.private_key_pem.bytes())
+    (folder / "sql.key").write_bytes(key)
     (folder / "password").touch(mode=0o600)
     (folder / "password").write_text(f"{PASSWORD}\n")
     return folder
