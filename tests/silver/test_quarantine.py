@@ -95,7 +95,7 @@ def test_a_replay_that_died_before_its_books_is_finished_by_the_next(
 
     number = quarantine._last_number(lake.settings) - 1  # noqa: SLF001
     with monkeypatch.context() as patch:
-        patch.setattr(quarantine, "_finish_last", lambda *_: number)
+        patch.setattr(quarantine, "finish_last", lambda *_: number)
         patch.setattr(quarantine, "_book", die)
         with pytest.raises(RuntimeError, match="killed here"):
             replay(lake.spark, lake.settings, lake.topics, Selection())
