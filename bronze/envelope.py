@@ -34,5 +34,8 @@ ENVELOPE = (
     ),
 )
 
+# What tells the messages of a topic apart, and in this order which comes later.
+POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
+
 # As text, since the Pulsar source tells its schema where there is no Spark session.
 ENVELOPE_DDL = ", ".join(f"{column.name} {column.type}" for column in ENVELOPE)

@@ -10,19 +10,17 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bronze.envelope import ENVELOPE
+from bronze.envelope import ENVELOPE, POSITION_FIELDS
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
+from bronze.tables import APPEND_ONLY, TableSpec, match
 
-APPEND_ONLY = "delta.appendOnly"
-PLACE = ("partition", "ledger", "entry", "batch_index")
 Place = tuple[int, int, int, int]
 
 
 class Redacted(NamedTuple):
     """What a message is from now on; its properties are none.
 
-    place: partition, ledger, entry and batch index.
+    place: as `POSITION_FIELDS`.
     """
 
     place: Place
@@ -35,14 +33,13 @@ def redact(
 ) -> None:
     """Replace key and payload of messages; the stream that lands the topic must be stopped."""
     types = {column.name: column.type for column in ENVELOPE}
-    ddl = ", ".join(f"`{name}` {types[name]}" for name in (*PLACE, "key", "payload"))
+    ddl = ", ".join(f"`{name}` {types[name]}" for name in (*POSITION_FIELDS, "key", "payload"))
     rows = spark.createDataFrame([(*m.place, m.key, m.payload) for m in messages], ddl)
-    same = " AND ".join(f"t.`{name}` = s.`{name}`" for name in PLACE)
     table.set_property(spark, settings, APPEND_ONLY, None)
     (
         table.open(spark, settings)
         .alias("t")
-        .merge(F.broadcast(rows).alias("s"), same)
+        .merge(F.broadcast(rows).alias("s"), match(POSITION_FIELDS))
         .whenMatchedUpdate(
             set={
                 "key": "s.key",

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import claim_tables
 from bronze.declarations import Topic
+from bronze.envelope import POSITION_FIELDS
 from bronze.errors import SettingsError
 from bronze.offsets import Offset, to_json
 from bronze.progress import committed_offset
@@ -19,7 +20,7 @@ from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
 from bronze.tables import bronze_table
 
-POSITION = ("topic", "partition", "ledger", "entry", "batch_index")
+POSITION = ("topic", *POSITION_FIELDS)
 
 
 def replay_topic(

@@ -5,7 +5,7 @@
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from bronze.envelope import ENVELOPE, Column
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 
+APPEND_ONLY = "delta.appendOnly"  # property: rows are added alone
 # A commit a second makes a log of 86,400 files a day. A checkpoint of the log costs as much as a
 # batch, by default at each tenth commit.
 BOUNDED_LOG = {
@@ -174,5 +175,10 @@ def bronze_table(topic: str) -> TableSpec:
         f"Every message of the topic {topic}, exactly once, as it came",
         ENVELOPE,
         # Statistics of each column would cost the writer a third of its time; none is asked for.
-        {"delta.appendOnly": "true", "delta.dataSkippingStatsColumns": "publish_time"},
+        {APPEND_ONLY: "true", "delta.dataSkippingStatsColumns": "publish_time"},
     )
+
+
+def match(keys: Sequence[str], equals: str = "=") -> str:
+    """The join condition of a MERGE; for keys that may be NULL, `equals` is `<=>`."""
+    return " AND ".join(f"t.`{key}` {equals} s.`{key}`" for key in keys)

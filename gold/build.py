@@ -25,7 +25,7 @@ import structlog
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile, load_topics
 from gold.dbt import PROJECT, dbt_environment
-from gold.endpoint import SqlError, query_endpoint, require_entry
+from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
 from gold.publish import PublishedCut, last_published, publish
 from gold.tables import RUNS
@@ -116,7 +116,7 @@ class PreparedBuild:
     def run(self) -> BuildResult:
         """Build, test and publish, once; arguments and errors as of `build_gold`."""
         try:
-            require_entry(self.settings)  # dbt-spark would not say why it is refused
+            endpoint_running(self.settings)  # dbt-spark would not say why it is refused
         except SqlError as error:
             raise GoldError(str(error)) from error
         started_at = dt.datetime.now(dt.timezone.utc)

@@ -79,14 +79,16 @@ def connect(settings: LakeSettings) -> Any:
     return connection
 
 
-def require_entry(settings: LakeSettings) -> None:
-    """See that what answers there, if anything does, lets us in.
+def endpoint_running(settings: LakeSettings) -> bool:
+    """Whether a client gets in.
 
     Raises:
-        SqlError: an endpoint answers that we cannot trust, or that does not let us in.
+        SqlError: one runs that does not let us in.
     """
     with suppress(TTransportException):
         connect(settings).close()
+        return True
+    return False
 
 
 def credentials(settings: LakeSettings) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Tables that gold keeps about itself, beside the marts of `dbt_project`."""
 
 from bronze.envelope import Column
-from bronze.tables import TableSpec
+from bronze.tables import APPEND_ONLY, TableSpec
 
 BUILT = "gold_build"  # the schema where dbt builds and tests; `gold` is what was published of it
 
@@ -20,7 +20,7 @@ CUTS = TableSpec(
         Column("silver_versions", "map<string,bigint>", "Of silver, by table", nullable=False),
         Column("project", "string", "Checksum of the models", nullable=False),
     ),
-    {"delta.appendOnly": "true"},
+    {APPEND_ONLY: "true"},
 )
 
 RUNS = TableSpec(
@@ -36,5 +36,5 @@ RUNS = TableSpec(
         Column("seconds", "double", "How long it took", nullable=False),
         Column("message", "string", "What dbt said"),
     ),
-    {"delta.appendOnly": "true"},
+    {APPEND_ONLY: "true"},
 )

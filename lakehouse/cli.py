@@ -23,6 +23,7 @@ from gold.__main__ import Every, FullRefresh, Select, seconds
 from gold.build import BuildResult, build_gold, require_silver
 from gold.catalog import register
 from gold.docs import write_docs
+from gold.endpoint import endpoint_running
 from gold.errors import GoldError
 from gold.evaluate import AT, evaluate_recommendations
 from gold.keep import keep_fresh
@@ -43,7 +44,6 @@ from lakehouse.reset import reset as reset_lake
 from lakehouse.reset import what_goes
 from lakehouse.run import require_broker, spark_session
 from lakehouse.savepoint import commands as savepoint_commands
-from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.sql_users import commands as user_commands
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import sql_endpoint

@@ -17,13 +17,13 @@ from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.build import BuildResult, prepare_build
 from gold.catalog import register
+from gold.endpoint import endpoint_running
 from lakehouse.broker import left_over_broker, start_broker
 from lakehouse.console import jar_progress, out, print_rows, step
 from lakehouse.generate import Counts, generate_shop
 from lakehouse.jars import fetch_jars
 from lakehouse.publish import create_topics, files_to_publish, publish
 from lakehouse.session import build_session
-from lakehouse.sql_endpoint import endpoint_running
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import require_free_ports, serve, sql_endpoint
 from silver.refine import refine

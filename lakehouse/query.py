@@ -9,9 +9,8 @@ from bronze.failures import explain
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from gold.catalog import register
-from gold.endpoint import SqlError, query_endpoint
+from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from lakehouse.run import spark_session
-from lakehouse.sql_endpoint import endpoint_running
 
 
 def query(

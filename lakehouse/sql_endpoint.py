@@ -75,15 +75,3 @@ def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
 def _answers(settings: LakeSettings) -> None:
     with suppress(SqlError):  # it asks who we are, and so it is up
         connect(settings).close()
-
-
-def endpoint_running(settings: LakeSettings) -> bool:
-    """Whether a client gets in.
-
-    Raises:
-        SqlError: one runs that does not let us in.
-    """
-    with suppress(TTransportException):
-        connect(settings).close()
-        return True
-    return False

@@ -14,10 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from bronze.declarations import FieldSpec, Rule, Topic, hash_column, snake_case
+from bronze.envelope import POSITION_FIELDS
 from bronze.pseudonyms import PseudonymSecret
 from silver.payload import Schema, text_of_payload
 from silver.personal import hashes
-from silver.tables import POSITION_FIELDS, sql_type
+from silver.tables import sql_type
 
 CORRUPT = "_corrupt"
 UPSERTS = ("c", "u", "r")

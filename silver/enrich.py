@@ -19,9 +19,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
-from bronze.tables import TableSpec
+from bronze.tables import TableSpec, match
 from silver.direct import DirectTable
-from silver.merging import all_of, latest_per_key, match
+from silver.merging import all_of, latest_per_key
 from silver.tables import own_columns
 
 VALID = ("valid_from", "valid_to")

@@ -12,15 +12,15 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, hash_column, snake_case
-from bronze.redact import PLACE
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
+from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
 from silver.direct import DirectTable
 from silver.forgotten import FORGOTTEN, known_secret, person_hash
 from silver.merging import Values
 from silver.person import Found, Person, referring
 from silver.tables import (
+    POSITION,
     QUARANTINE,
     RECONCILIATION,
     enriched_table,
@@ -143,19 +143,14 @@ class Removal:
         if not found.refused:
             return 0
         places = [(found.topic.name, each.place, each.key) for each in found.refused]
-        struct = "struct<partition:int,ledger:bigint,entry:bigint,batch_index:int>"
-        rows = self._spark.createDataFrame(places, f"topic string, place {struct}, key string")
-        same = " AND ".join(f"t.position.`{name}` = s.place.`{name}`" for name in PLACE)
+        rows = self._spark.createDataFrame(places, f"topic string, position {POSITION}, key string")
+        same = match(["topic", "position"])
         quarantine = QUARANTINE.open(self._spark, self._settings)
-        theirs = (
-            quarantine.toDF()
-            .alias("t")
-            .join(rows.alias("s"), F.expr(f"t.topic = s.topic AND {same}"))
-        )
+        theirs = quarantine.toDF().alias("t").join(rows.alias("s"), F.expr(same))
         count = theirs.where("t.status = 'open'").count()
         (
             quarantine.alias("t")
-            .merge(F.broadcast(rows).alias("s"), f"t.topic = s.topic AND {same}")
+            .merge(F.broadcast(rows).alias("s"), same)
             .whenMatchedUpdate(
                 set={"key": "s.key", "payload": "CAST(NULL AS binary)", "status": "'discarded'"}
             )

@@ -5,7 +5,6 @@ late or from a replay, is read as if the person had another key: a pseudonym, ma
 the secret, under which there is nothing but a tombstone. So orders stay, and belong to nobody.
 """
 
-import hmac
 import re
 from collections.abc import Collection
 from typing import cast
@@ -21,7 +20,7 @@ from bronze.envelope import Column as TableColumn
 from bronze.errors import SettingsError
 from bronze.pseudonyms import PseudonymSecret, keyed_hash
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
+from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
 from silver.direct import DirectTable
 from silver.tables import sql_type
@@ -38,7 +37,7 @@ FORGOTTEN = TableSpec(
         TableColumn("messages", "bigint", "Messages that were rewritten in bronze", nullable=False),
         TableColumn("secret", "string", "Fingerprint of the secret", nullable=False),
     ),
-    {"delta.appendOnly": "true"},
+    {APPEND_ONLY: "true"},
 )
 # Bits of a pseudonym by the type of the key: below 0, where keys are not.
 BITS = {"long": 62, "int": 30}
@@ -51,11 +50,11 @@ def person_hash(secret: bytes, topic: str, key: str) -> str:
 
 def pseudonym(secret: bytes, topic: Topic, key: str) -> str:
     """The key, as text, that takes the place of a person's."""
-    digest = hmac.digest(secret, f"lakehouse: pseudonym\0{topic.name}\0{key}".encode(), "sha256")
+    digest = keyed_hash(secret, f"lakehouse: pseudonym\0{topic.name}\0{key}".encode())
     bits = BITS.get(topic.fields[topic.key[0]].type)
     if bits is None:
-        return f"forgotten-{digest.hex()[:32]}"
-    return str(-1 - int.from_bytes(digest, "big") % (1 << bits))
+        return f"forgotten-{digest[:32]}"
+    return str(-1 - int(digest, 16) % (1 << bits))
 
 
 def people_of(topic: Topic, topics: TopicFile) -> list[tuple[str, Topic]]:
@@ -71,11 +70,6 @@ def is_about_people(topic: Topic) -> bool:
     """Whether the keys of a changelog are people: it has personal fields."""
     personal = any(spec.personal for spec in topic.fields.values())
     return topic.kind == "changelog" and personal and len(topic.key) == 1
-
-
-def is_own_key(topic: Topic, name: str, subject: Topic) -> bool:
-    """Whether a field is the key of the person itself."""
-    return topic == subject and name == subject.key[0]
 
 
 class Forgotten:
@@ -106,7 +100,7 @@ class Forgotten:
     def _conceal(self, rows: DataFrame, topic: Topic, name: str, subject: Topic) -> DataFrame:
         """By one field; a record that is refused loses key and payload, if its key tells."""
         column = snake_case(name)
-        is_own = is_own_key(topic, name, subject)
+        is_own = topic == subject and name == subject.key[0]
         found = rows.withColumn("_as", self._pseudonyms(F.col(column), subject))
         if is_own:
             refused = self._pseudonyms(F.col("key"), subject).isNotNull()

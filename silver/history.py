@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
-from silver.merging import all_of, match
+from bronze.tables import match
+from silver.merging import all_of
 
 
 def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:

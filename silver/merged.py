@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from bronze.declarations import Topic, snake_case
 from bronze.settings import LakeSettings
+from bronze.tables import match
 from silver.direct import DirectTable
-from silver.merging import match
 from silver.tables import state_table
 
 log = structlog.get_logger()

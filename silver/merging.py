@@ -17,11 +17,6 @@ def latest_per_key(
     return rows.groupBy(*keys).agg(latest).select(*keys, "latest.*").select(*rows.columns)
 
 
-def match(keys: Sequence[str], equals: str = "=") -> str:
-    """The join condition of a MERGE; for keys that may be NULL, `equals` is `<=>`."""
-    return " AND ".join(f"t.`{key}` {equals} s.`{key}`" for key in keys)
-
-
 def all_of(source: DataFrame) -> Values:
     """The columns of a MERGE's source, as what is written."""
     return {name: f"s.`{name}`" for name in source.columns}

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
-from silver.merging import Values, all_of, match
+from bronze.tables import match
+from silver.merging import Values, all_of
 
 UPSERTED, DELETED = "_upserted", "_deleted"
 

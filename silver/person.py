@@ -11,9 +11,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
+from bronze.envelope import POSITION_FIELDS
 from bronze.errors import SettingsError
 from bronze.pseudonyms import PseudonymSecret
-from bronze.redact import PLACE, Place, Redacted
+from bronze.redact import Place, Redacted
 from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
@@ -218,10 +219,10 @@ class Search:
                 F.col(topic.key_columns[0]).cast("string").alias("whose"),
             )
             raw = bronze_table(topic.name).read(self._spark, self._settings)
-            rows = raw.join(F.broadcast(chosen), [*PLACE]).collect()
+            rows = raw.join(F.broadcast(chosen), [*POSITION_FIELDS]).collect()
             good, bad = [], []
             for row in rows:
-                place = (row["partition"], row["ledger"], row["entry"], row["batch_index"])
+                place: Place = tuple(row[name] for name in POSITION_FIELDS)
                 if row["is_refused"]:
                     bad.append(Redacted(place, _key_of(topic, names, row["key"]), None))
                 else:

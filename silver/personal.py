@@ -65,18 +65,23 @@ def protect(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> N
         SettingsError: hashes in a table were made with another secret.
     """
     for table in protected_tables(topics):
-        _see_it_is_the_same_secret(settings, table)
-        protect_table(spark, settings, table, secret_of=settings)
+        known = DirectTable(table, settings)
+        _see_it_is_the_same_secret(settings, table, known)
+        protect_table(spark, settings, table, known, secret_of=settings)
 
 
 def protect_table(
-    spark: SparkSession, settings: LakeSettings, table: TableSpec, *, secret_of: LakeSettings
+    spark: SparkSession,
+    settings: LakeSettings,
+    table: TableSpec,
+    known: DirectTable,
+    *,
+    secret_of: LakeSettings,
 ) -> None:
     """Let a table say what gold may see of it, and by which secret its hashes are made."""
     wanted: dict[str, Any] = {PERSONAL: table.properties.get(PERSONAL), FINGERPRINT: None}
     if _has_hashes(table) and secret_of.pseudonyms:
         wanted[FINGERPRINT] = secret_of.pseudonyms.fingerprint()
-    known = DirectTable(table, settings)
     for name, value in wanted.items():
         if known.property(name) != value:
             table.set_property(spark, settings, name, value)
@@ -109,11 +114,13 @@ def _has_hashes(table: TableSpec) -> bool:
     return '"hash"' in table.properties.get(PERSONAL, "")
 
 
-def _see_it_is_the_same_secret(settings: LakeSettings, table: TableSpec) -> None:
-    known = DirectTable(table, settings).property(FINGERPRINT)
-    if not _has_hashes(table) or not settings.pseudonyms or known is None:
+def _see_it_is_the_same_secret(
+    settings: LakeSettings, table: TableSpec, known: DirectTable
+) -> None:
+    made_with = known.property(FINGERPRINT)
+    if not _has_hashes(table) or not settings.pseudonyms or made_with is None:
         return
-    if known != settings.pseudonyms.fingerprint():
+    if made_with != settings.pseudonyms.fingerprint():
         message = (
             f"The hashes in {table.full_name} were made with another secret of pseudonyms, so "
             "equal values would not be equal any more. Set the former one, or make all hashes anew "

@@ -21,19 +21,17 @@ from bronze.job import await_streams
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec, bronze_table
+from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.direct import DirectTable
 from silver.forgotten import FORGOTTEN
-from silver.merging import match
 from silver.personal import protect_table
 from silver.refine import QUERY, refine, require_bronze
 from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
 
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
-APPEND_ONLY = "delta.appendOnly"
 # What a table must not have while its rows are replaced, or its columns.
 HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 
@@ -189,7 +187,9 @@ def _replace(
         hindering = HINDERING & table.properties.keys()
     for name in hindering:
         table.set_property(spark, settings, name, None)
-    protect_table(spark, settings, table, secret_of=side)  # before readers see other columns
+    protect_table(
+        spark, settings, table, DirectTable(table, settings), secret_of=side
+    )  # before readers see other columns
     writer.save(table.path(settings))
     for name in hindering:
         table.set_property(spark, settings, name, table.properties[name])

@@ -9,12 +9,11 @@ import json
 
 from bronze.declarations import FieldSpec, Topic, View, hash_column, snake_case
 from bronze.envelope import Column
-from bronze.tables import TableSpec
+from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
 from silver.partial import DELETED, UPSERTED, registers
 
 POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"
-POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
 
 BATCHES = ("arrived_batch", "silver_batch")
 
@@ -61,7 +60,7 @@ RECONCILIATION = TableSpec(
         Column("late", "bigint", "Messages behind the watermark before this batch", nullable=False),
         Column("max_lateness_ms", "bigint", "How far the latest of them was behind it"),
     ),
-    {"delta.appendOnly": "true"},
+    {APPEND_ONLY: "true"},
 )
 
 CUTS = TableSpec(
@@ -75,7 +74,7 @@ CUTS = TableSpec(
         Column("versions", "map<string,bigint>", "Delta version by table name", nullable=False),
         Column("positions", "map<string,string>", "By topic: read up to here", nullable=False),
     ),
-    {"delta.appendOnly": "true"},
+    {APPEND_ONLY: "true"},
 )
 
 SCHEMAS = TableSpec(
@@ -88,7 +87,7 @@ SCHEMAS = TableSpec(
         Column("type", "string", "AVRO, JSON or the name of a primitive", nullable=False),
         Column("definition", "string", "The schema; empty for primitives", nullable=False),
     ),
-    {"delta.appendOnly": "true"},
+    {APPEND_ONLY: "true"},
 )
 
 

@@ -26,11 +26,11 @@ from bronze.declarations import View
 from bronze.errors import SettingsError
 from bronze.failures import explain
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
+from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut
 from silver.direct import DirectTable
-from silver.merging import all_of, match
+from silver.merging import all_of
 from silver.reconcile import SMALL_BATCH
 from silver.tables import enriched_table, lookup_columns, state_table, view_table
 

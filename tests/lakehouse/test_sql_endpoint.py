@@ -14,9 +14,8 @@ from sqlalchemy import create_engine, inspect, text
 
 from bronze.settings import LakeSettings
 from gold.build import BuildResult
-from gold.endpoint import SqlError, query_endpoint
+from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from lakehouse import cli
-from lakehouse.sql_endpoint import endpoint_running
 
 
 @pytest.fixture

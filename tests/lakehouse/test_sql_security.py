@@ -23,10 +23,10 @@ from thrift.transport.TTransport import TTransportException
 from bronze.settings import LakeSettings
 from gold.build import build_gold, prepare_build
 from gold.dbt import run_dbt
-from gold.endpoint import SqlError, connect, plain_sasl, query_endpoint
+from gold.endpoint import SqlError, connect, endpoint_running, plain_sasl, query_endpoint
 from gold.errors import GoldError
 from lakehouse import cli
-from lakehouse.sql_endpoint import endpoint_running, start_endpoint
+from lakehouse.sql_endpoint import start_endpoint
 from lakehouse.sql_users import add_user, remove_user
 
 PASSWORD = f"canary {secrets.token_urlsafe(16)} $ä:"
