@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -199,26 +199,31 @@ def backfill(
         )
 
 
-def send(settings: LakeSettings, rate: int, seconds: int, users: int) -> None:
-    """Publish orders at an even rate, in slices of 20 ms."""
+def order(n: int, users: int) -> dict[str, Any]:
+    """The order with this number: one line, of one user after the other in a scattered order."""
+    return {
+        "invoiceId": n,
+        "lineItemId": 1,
+        "userId": n * 7919 % users,
+        "itemId": n % ITEMS,
+        "itemName": "tea",
+        "itemCategory": "tea",
+        "price": 3.25,
+        "createdAt": 1_700_000_000_000 + n,
+        "paidAt": -1,
+    }
+
+
+def send(settings: LakeSettings, rate: int, seconds: int, users: int, first: int = 0) -> None:
+    """Publish orders from the number `first` on at an even rate, in slices of 20 ms."""
     client = settings.connection.client()
     producer = client.create_producer(settings.full_topic("orders"), block_if_queue_full=True)
     begun, sent = time.monotonic(), 0
     while sent < rate * seconds:
         due = int((time.monotonic() - begun) * rate)
         for n in range(sent, min(due, rate * seconds)):
-            order = {
-                "invoiceId": n,
-                "lineItemId": 1,
-                "userId": n * 7919 % users,
-                "itemId": n % ITEMS,
-                "itemName": "tea",
-                "itemCategory": "tea",
-                "price": 3.25,
-                "createdAt": int(time.time() * 1000),
-                "paidAt": -1,
-            }
-            producer.send_async(json.dumps(order).encode(), None, partition_key=str(n))
+            message = json.dumps(order(first + n, users)).encode()
+            producer.send_async(message, None, partition_key=str(first + n))
         sent = min(due, rate * seconds)
         time.sleep(0.02)
     producer.flush()

@@ -1,4 +1,4 @@
-"""Writes lakehouse/jars.lock anew: `python deploy/lock_jars.py`, after a version below is changed.
+"""Writes both jars.lock anew: `python deploy/lock_jars.py`, after a version below is changed.
 
 For maintainers; it needs Maven, which users do not. Maven resolves what the lakehouse then fetches
 by exact coordinates: it alone reads Pulsar's BOM, without which the versions do not fit together.
@@ -11,11 +11,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-LOCK = Path(__file__).parents[1] / "lakehouse" / "jars.lock"
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "lakehouse" / "jars.lock"
+FLINK_LOCK = ROOT / "benchmarks" / "flink" / "jars.lock"
 DELTA = "4.4.0"  # pairs with the PySpark in pyproject.toml
 SCALA = "2.13"
 SPARK = "4.2"
 PULSAR = "4.2.4"
+FLINK = "1.18.1"  # the last that the Pulsar connector was released for
+FLINK_PULSAR = "4.1.0-1.18"
+PAIMON = "0.8.2"
+HADOOP = "2.8.3-10.0"  # classes that Paimon names, also for local files
+LOG4J = "2.17.1"
 
 HEADER = """\
 # Jars by exact Maven coordinates (group:artifact:version[:classifier]) with their SHA-256.
@@ -35,6 +42,9 @@ DEPENDENCY = (
 )
 LEFT_OUT = ("tests", "windows-x86_64")  # classifiers nobody runs here
 BOM = "<type>pom</type><scope>import</scope>"
+ALONE = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+)
 
 
 def resolve(wanted: str, managed: str = "", only: str = "") -> list[str]:
@@ -65,8 +75,36 @@ def line(place: Path, jar: Path) -> str:
     return f"{':'.join(parts)} {hashlib.sha256(jar.read_bytes()).hexdigest()}"
 
 
+def flink() -> list[str]:
+    """What Flink's distribution has and the job needs; the distribution is not in the registry.
+
+    Jars that carry their dependencies inside, or have them from another here, are taken alone.
+    """
+    whole = ("clients", "connector-base", "connector-files", "statebackend-rocksdb")
+    alone = (
+        *("table-api-java-uber", "table-planner-loader", "table-runtime", "json", "csv", "cep"),
+        *("sql-client", "sql-gateway", "sql-gateway-api", "python"),
+    )
+    logs = ("api", "core", "slf4j-impl", "1.2-api")
+    return resolve(
+        "".join(
+            [
+                *(DEPENDENCY.format("org.apache.flink", f"flink-{x}", FLINK, "") for x in whole),
+                *(DEPENDENCY.format("org.apache.flink", f"flink-{x}", FLINK, ALONE) for x in alone),
+                DEPENDENCY.format("org.apache.flink", "flink-connector-pulsar", FLINK_PULSAR, ""),
+                DEPENDENCY.format("org.apache.flink", "flink-shaded-hadoop-2-uber", HADOOP, ALONE),
+                DEPENDENCY.format("org.apache.paimon", "paimon-flink-1.18", PAIMON, ALONE),
+                *(
+                    DEPENDENCY.format("org.apache.logging.log4j", f"log4j-{x}", LOG4J, ALONE)
+                    for x in logs
+                ),
+            ]
+        )
+    )
+
+
 def main() -> None:
-    """Resolve both sets and replace the lock."""
+    """Resolve all sets and replace the locks."""
     if shutil.which("mvn") is None:
         sys.exit("Maven (`mvn`) is not on the PATH; it is needed to write the lock anew.")
     delta_spark = f"delta-spark_{SPARK}_{SCALA}"
@@ -77,7 +115,13 @@ def main() -> None:
     spark = resolve(delta, only=f"{delta_spark},delta-storage")
     pulsar = resolve(broker, managed=bom)
     sections = ["[spark]", *spark, "", "[pulsar]", *pulsar]
-    LOCK.write_text(HEADER + "\n" + "\n".join(sections) + "\n")
+    write(LOCK, sections)
+    write(FLINK_LOCK, ["[flink]", *flink()])
+
+
+def write(lock: Path, lines: list[str]) -> None:
+    """Replace a lock."""
+    lock.write_text(HEADER + "\n" + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -69,18 +69,21 @@ def jar_folder(settings: LakeSettings, group: str, jars: Iterable[Jar]) -> Path:
     return settings.cache_dir / "jars" / f"{group}-{digest}"
 
 
-def fetch_jars(settings: LakeSettings, group: str, progress: Progress | None = None) -> Path:
+def fetch_jars(
+    settings: LakeSettings, group: str, progress: Progress | None = None, lock: Path = LOCK
+) -> Path:
     """Return the folder with exactly the jars of a group, fetching what is missing.
 
     Args:
         settings: where the cache is.
         group: section of the lock.
         progress: told (jars done, jars in all, file name) for each jar that is fetched.
+        lock: the file that pins them.
 
     Raises:
         JarError: a jar cannot be had, or its content is not that of the lock.
     """
-    jars = read_lock(group)
+    jars = read_lock(group, lock)
     folder = jar_folder(settings, group, jars)
     if (folder / COMPLETE).exists():
         return folder

@@ -1,0 +1,88 @@
+"""The lakehouse and the same job on Apache Flink, in turns on one machine.
+
+    python -m benchmarks.flink [--orders 500000] [--rate 1000] [--seconds 60]
+
+Each system finds the orders, users and items in topics of its own, of the same messages and on the
+same broker, and starts from nothing. Then orders come at an even rate, then the users that were
+missing, and then parts of it are killed. Prints the figures of both, and whether both tables have
+the rows they should. docs/benchmarks.md says what differs between the two.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.flink.systems import Flink, Lakehouse
+from benchmarks.flink.trial import Figure, Plan, Trial
+from bronze.logs import configure_logs
+from bronze.settings import load_settings
+from bronze.topics import load_topics
+from lakehouse.console import print_rows
+from lakehouse.run import embedded_broker
+
+CORES = 2
+
+
+def main(
+    orders: Annotated[int, typer.Option(help="Order lines of the backfill.")] = 500_000,
+    users: Annotated[int, typer.Option(help="Users.")] = 117_178,
+    rate: Annotated[int, typer.Option(help="Orders a second afterwards.")] = 1_000,
+    seconds: Annotated[int, typer.Option(help="How long freshness is measured.")] = 60,
+    warm_up: Annotated[int, typer.Option(help="Seconds before, in which Java compiles.")] = 20,
+    recovery: Annotated[int, typer.Option(help="Seconds of orders around each kill.")] = 40,
+) -> None:
+    """Measure both, and print the figures beside each other."""
+    configure_logs()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # and of all that is started
+    plan = Plan(orders, users, rate, seconds, warm_up, recovery)
+    trials = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        settings = load_settings(home=Path(folder))
+        broker = stack.enter_context(embedded_broker(settings))
+        for system in (Lakehouse, Flink):
+            home, namespace = Path(folder) / system.__name__, f"public/{system.__name__.lower()}"
+            mine = load_settings(home=home, pulsar_namespace=namespace)
+            trial = Trial(system(mine), plan)
+            trial.run(load_topics(mine.topics), broker.pid)
+            trials[system.name] = trial
+        report(trials)
+        compare(trials)
+
+
+def report(trials: dict[str, Trial]) -> None:
+    """Print the figures, and how many times better ours are."""
+    ours, theirs = (trials[system.name].figures for system in (Lakehouse, Flink))
+    rows = []
+    for name in {**ours, **theirs}:
+        mine, other = ours.get(name), theirs.get(name)
+        rows.append((name, show(mine), show(other), ratio(mine, other)))
+    print_rows(("measured", Lakehouse.name, Flink.name, "ahead by"), rows)
+
+
+def show(figure: Figure | None) -> str:
+    """A figure as text."""
+    return format(figure.value, figure.form) if figure else ""
+
+
+def ratio(ours: Figure | None, theirs: Figure | None) -> str:
+    """How many times better ours is; below 1 it is worse."""
+    if not ours or not theirs or not ours.value or not theirs.value:
+        return ""
+    return f"{(ours.value / theirs.value) ** ours.ahead:.2f}"
+
+
+def compare(trials: dict[str, Trial]) -> None:
+    """Print whether the tables are as they must be."""
+    rows = [(name, *(f"{n:,}" for n in trial.check())) for name, trial in trials.items()]
+    print_rows(("table", "rows expected", "found", "missing or wrong", "not expected"), rows)
+
+
+if __name__ == "__main__":
+    typer.run(main)

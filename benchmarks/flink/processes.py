@@ -1,0 +1,145 @@
+"""The processes of a system under test: started, killed, and what they cost."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+SAMPLE_SECONDS = 0.5
+STOP_SECONDS = 40
+
+
+@dataclass
+class Processes:
+    """Named processes with what they start; their output goes to files of these names."""
+
+    logs: Path
+    running: dict[str, psutil.Popen] = field(default_factory=dict)
+    ended: float = 0.0
+
+    def start(self, name: str, command: list[str], env: Mapping[str, str]) -> None:
+        """Start one."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        with (self.logs / f"{name}.log").open("a") as log:
+            self.running[name] = psutil.Popen(
+                command,
+                env={**os.environ, **env},
+                cwd=self.logs,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def finish(self, name: str, seconds: float) -> None:
+        """Wait until one has ended well.
+
+        Raises:
+            RuntimeError: it failed, or takes longer.
+        """
+        process = self.running[name]
+        with contextlib.suppress(psutil.TimeoutExpired):
+            self.ended += self._wait(process, seconds)
+        if process.returncode != 0:
+            text = (self.logs / f"{name}.log").read_text()[-2000:]
+            message = f"{name} ended with {process.returncode}, its log with:\n{text}"
+            raise RuntimeError(message)
+        del self.running[name]
+
+    def _wait(self, process: psutil.Popen, seconds: float) -> float:
+        """Wait for a process; its CPU seconds, which are gone when it has ended."""
+        spent = 0.0
+        for _ in range(int(seconds / 0.1)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                spent = max(spent, _cpu(process))
+            with contextlib.suppress(psutil.TimeoutExpired):
+                process.wait(0.1)
+                break
+        return spent
+
+    def kill(self, *names: str) -> None:
+        """Kill -9 these with all that they have started, and forget them."""
+        for name in names:
+            process = self.running.pop(name)
+            for each in [process, *process.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait()
+
+    def stop(self) -> None:
+        """Ask all to stop; kill what does not."""
+        for name, process in list(self.running.items()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+            with contextlib.suppress(psutil.TimeoutExpired):
+                process.wait(STOP_SECONDS)
+            if process.is_running():
+                self.kill(name)
+        self.running.clear()
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all so far, of the ended ones too."""
+        spent = self.ended
+        for process in self._all():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                spent += _cpu(process)
+        return spent
+
+    def memory(self) -> int:
+        """Bytes that all have in memory; a page that several share counts once."""
+        size = 0
+        for process in self._all():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                size += process.memory_full_info().pss
+        return size
+
+    def _all(self) -> Iterator[psutil.Process]:
+        for process in list(self.running.values()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield process
+                yield from process.children(recursive=True)
+
+    @contextlib.contextmanager
+    def peak_memory(self) -> Iterator[list[int]]:
+        """The largest `memory` while the block runs, sampled twice a second."""
+        largest, stop = [0], threading.Event()
+
+        def watch() -> None:
+            while not stop.wait(SAMPLE_SECONDS):
+                largest[0] = max(largest[0], self.memory())
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield largest
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _cpu(process: psutil.Process) -> float:
+    """Of a process and of its children that have ended."""
+    times = process.cpu_times()
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def folder_bytes(folder: Path) -> int:
+    """What the files below a folder take."""
+    size = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            size += file.stat().st_blocks * 512 if file.is_file() else 0
+    return size
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
