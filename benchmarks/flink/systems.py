@@ -149,7 +149,7 @@ class Flink(System):
         return PaimonLog(self.warehouse / "default.db" / "enriched_orders")
 
     def sizes(self) -> dict[str, int]:
-        state = folder_bytes(self.checkpoints) + folder_bytes(self.home / "tmp")
+        state = folder_bytes(self.checkpoints) + folder_bytes(self.home / "rocksdb")
         return {"result": folder_bytes(self.warehouse), "state, checkpoints": state}
 
     def job(self) -> str:

@@ -25,7 +25,8 @@ log = get_logger()
 
 ROWS = """SELECT invoice_id, line_item_id, user_id, item_id, item_name, item_category, price,
   epoch_ms(created_at::TIMESTAMPTZ) AS created_ms, "user".id, "user".first_name, "user".last_name,
-  "user".email_address, epoch_ms("user".created_at::TIMESTAMPTZ), item.id, item.name, item.category, item.price
+  "user".email_address, epoch_ms("user".created_at::TIMESTAMPTZ), item.id, item.name,
+  item.category, item.price
 FROM rows"""
 
 
@@ -102,7 +103,6 @@ class Trial:
         took = np.nanmax(self._first_complete(due)) - begun
         spent, after = processes.cpu_seconds(), broker.cpu_times()
         served = after.user + after.system - brokers.user - brokers.system
-        self._say("backfill done", seconds=took)
         self._add("backfill: orders/s, start included", plan.orders / took, ",.0f", 1)
         self._add("backfill: seconds", took, ".1f")
         self._add("of these until it runs", started, ".1f")
@@ -125,15 +125,14 @@ class Trial:
         with processes.peak_memory() as largest:
             first = self._publish(plan.warm_up)
             self._await_arrival(first)
-            before, begun = processes.cpu_seconds(), time.time()
+            before = processes.cpu_seconds()
             first = self._publish(plan.seconds)
             self._await_arrival(first)
-            spent, took = processes.cpu_seconds() - before, time.time() - begun
+            spent = (processes.cpu_seconds() - before) / (self.sent - first)
         ages = (self.tracker.arrived - self.tracker.published)[first : self.sent]
-        self._say("freshness done", p50=float(np.quantile(ages, 0.5)))
         self._add(f"at {plan.rate:,}/s: freshness p50, s", float(np.quantile(ages, 0.5)), ".2f")
         self._add(f"at {plan.rate:,}/s: freshness p99, s", float(np.quantile(ages, 0.99)), ".2f")
-        self._add(f"at {plan.rate:,}/s: cores in use", spent / took, ".2f")
+        self._add(f"at {plan.rate:,}/s: CPU s per million orders", spent * 1e6, ",.0f")
         self._add(f"at {plan.rate:,}/s: peak memory, MB", largest[0] / MEGABYTE, ",.0f")
 
     def _complete(self) -> None:
@@ -164,7 +163,6 @@ class Trial:
         later = self.tracker.published >= killed
         took = float(self.tracker.arrived[later].min()) - killed
         ages = (self.tracker.arrived - self.tracker.published)[first : self.sent]
-        self._say("recovered", what=what, seconds=took)
         self._add(f"kill -9 of {what}: s until a later order is readable", took, ".1f")
         self._add(f"kill -9 of {what}: oldest order when readable, s", float(ages.max()), ".1f")
 
@@ -197,6 +195,4 @@ class Trial:
 
     def _add(self, name: str, value: float, form: str, ahead: int = -1) -> None:
         self.figures[name] = Figure(value, form, ahead)
-
-    def _say(self, event: str, **facts: object) -> None:
-        log.info(event, system=self.system.name, **facts)
+        log.info(name, system=self.system.name, value=format(value, form))
