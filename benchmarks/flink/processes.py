@@ -38,30 +38,24 @@ class Processes:
             )
 
     def finish(self, name: str, seconds: float) -> None:
-        """Wait until one has ended well.
+        """Wait until one has ended well; its CPU time is kept.
 
         Raises:
             RuntimeError: it failed, or takes longer.
         """
-        process = self.running[name]
-        with contextlib.suppress(psutil.TimeoutExpired):
-            self.ended += self._wait(process, seconds)
-        if process.returncode != 0:
-            text = (self.logs / f"{name}.log").read_text()[-2000:]
-            message = f"{name} ended with {process.returncode}, its log with:\n{text}"
-            raise RuntimeError(message)
-        del self.running[name]
-
-    def _wait(self, process: psutil.Popen, seconds: float) -> float:
-        """Wait for a process; its CPU seconds, which are gone when it has ended."""
-        spent = 0.0
-        for _ in range(int(seconds / 0.1)):
+        process, spent = self.running[name], 0.0
+        for _ in range(int(seconds / SAMPLE_SECONDS)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 spent = max(spent, _cpu(process))
             with contextlib.suppress(psutil.TimeoutExpired):
-                process.wait(0.1)
+                process.wait(SAMPLE_SECONDS)
                 break
-        return spent
+        if process.returncode != 0:
+            text = (self.logs / f"{name}.log").read_text()[-2000:]
+            message = f"{name} ended with {process.returncode}, and its log with:\n{text}"
+            raise RuntimeError(message)
+        self.ended += spent
+        del self.running[name]
 
     def kill(self, *names: str) -> None:
         """Kill -9 these with all that they have started, and forget them."""

@@ -14,6 +14,7 @@ from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wa
 from benchmarks.flink.commits import DeltaLog, Log, PaimonLog
 from benchmarks.flink.processes import Processes, folder_bytes, free_port
 from bronze.settings import LakeSettings
+from lakehouse.console import jar_progress
 from lakehouse.jars import fetch_jars
 from lakehouse.java import TRUST_JARS, find_java
 
@@ -113,7 +114,8 @@ class Flink(System):
 
     def __init__(self, settings: LakeSettings) -> None:
         super().__init__(settings)
-        self.jars = fetch_jars(settings, "flink", lock=HERE / "jars.lock")
+        with jar_progress("Fetching jars for Flink") as progress:
+            self.jars = fetch_jars(settings, "flink", progress, HERE / "jars.lock")
         self.home = settings.home_dir
         self.rest_port = free_port()
         self.checkpoints = self.home / "checkpoints"
