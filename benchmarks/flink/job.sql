@@ -89,7 +89,7 @@ CREATE TEMPORARY TABLE orders (
   ${source}
 );
 
--- A message that was sent twice counts once. Both joins keep their rows, so an order that comes
+-- Of an order that is sent twice the first message counts. Both joins keep their rows, so an order that comes
 -- first is written with NULL, and again when its user or item is there.
 INSERT INTO lake.`default`.enriched_orders
 SELECT
