@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,17 +113,13 @@ def idle(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> int:
 
 
 @contextlib.contextmanager
-def watched_workers() -> Iterator[list[float]]:
-    """The largest resident memory of a Python worker, in MB, sampled while the block runs."""
+def peak(measure: Callable[[], float], every: float = 0.2) -> Iterator[list[float]]:
+    """The largest of what is measured each so many seconds while the block runs."""
     largest, stop = [0.0], threading.Event()
 
     def watch() -> None:
-        while not stop.wait(0.2):
-            for status in Path("/proc").glob("[0-9]*/status"):
-                with contextlib.suppress(OSError, IndexError, ValueError):
-                    if b"pyspark.daemon" in status.with_name("cmdline").read_bytes():
-                        size = status.read_text().split("VmRSS:")[1].split()[0]
-                        largest[0] = max(largest[0], int(size) / 1024)
+        while not stop.wait(every):
+            largest[0] = max(largest[0], measure())
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -132,6 +128,17 @@ def watched_workers() -> Iterator[list[float]]:
     finally:
         stop.set()
         thread.join()
+
+
+def largest_worker() -> float:
+    """The resident memory of the largest Python worker, in MB."""
+    largest = 0.0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            if b"pyspark.daemon" in status.with_name("cmdline").read_bytes():
+                size = status.read_text().split("VmRSS:")[1].split()[0]
+                largest = max(largest, int(size) / 1024)
+    return largest
 
 
 def main(
@@ -153,7 +160,7 @@ def main(
         for topics, count in ((many, partitions), (one, 1)):
             fill(settings, topics, messages, size)
             raw = read_raw(settings, topics, messages)
-            with watched_workers() as largest:
+            with peak(largest_worker) as largest:
                 took = land(spark, settings, topics)
             rates = f"{messages / raw:,.0f}", f"{messages / took:,.0f}", f"{raw / took:.2f}"
             rows.append((count, *rates, f"{largest[0]:.0f}"))

@@ -39,12 +39,10 @@ CREATE TEMPORARY TABLE users (
 ) WITH (
   'connector' = 'upsert-pulsar',
   'topics' = 'persistent://${namespace}/users',
-  'service-url' = '${service_url}',
   'source.subscription-name' = 'flink-users',
-  'source.start.message-id' = 'earliest',
   'key.format' = 'csv',
   'value.format' = 'json',
-  ${source}
+  ${pulsar}
 );
 
 CREATE TEMPORARY TABLE items (
@@ -59,12 +57,10 @@ CREATE TEMPORARY TABLE items (
 ) WITH (
   'connector' = 'upsert-pulsar',
   'topics' = 'persistent://${namespace}/items',
-  'service-url' = '${service_url}',
   'source.subscription-name' = 'flink-items',
-  'source.start.message-id' = 'earliest',
   'key.format' = 'csv',
   'value.format' = 'json',
-  ${source}
+  ${pulsar}
 );
 
 CREATE TEMPORARY TABLE orders (
@@ -82,11 +78,9 @@ CREATE TEMPORARY TABLE orders (
 ) WITH (
   'connector' = 'pulsar',
   'topics' = 'persistent://${namespace}/orders',
-  'service-url' = '${service_url}',
   'source.subscription-name' = 'flink-orders',
-  'source.start.message-id' = 'earliest',
   'format' = 'json',
-  ${source}
+  ${pulsar}
 );
 
 -- Of an order that is sent twice the first message counts. Both joins keep their rows, so an order that comes

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,23 +97,6 @@ class Processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 yield process
                 yield from process.children(recursive=True)
-
-    @contextlib.contextmanager
-    def peak_memory(self) -> Iterator[list[int]]:
-        """The largest `memory` while the block runs, sampled twice a second."""
-        largest, stop = [0], threading.Event()
-
-        def watch() -> None:
-            while not stop.wait(SAMPLE_SECONDS):
-                largest[0] = max(largest[0], self.memory())
-
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
-            yield largest
-        finally:
-            stop.set()
-            thread.join()
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -29,8 +29,11 @@ OPENS = (
     *("java.util.concurrent.atomic", "java.util.concurrent.locks"),
 )
 
-# The defaults hold messages back for up to 10 s, until there are 100 of a partition.
-SOURCE = """'pulsar.source.maxFetchTime' = '100',
+# How all topics are read. By default messages are held back for up to 10 s, until there are 100 of
+# a partition.
+PULSAR = """'service-url' = '{url}',
+  'source.start.message-id' = 'earliest',
+  'pulsar.source.maxFetchTime' = '100',
   'pulsar.source.maxFetchRecords' = '1000',
   'pulsar.consumer.receiverQueueSize' = '5000'"""
 
@@ -159,8 +162,7 @@ class Flink(System):
         names = {
             "warehouse": f"file://{self.warehouse}",
             "namespace": self.settings.pulsar_namespace,
-            "service_url": self.settings.pulsar_url,
-            "source": SOURCE,
+            "pulsar": PULSAR.format(url=self.settings.pulsar_url),
         }
         job = Template((HERE / "job.sql").read_text()).substitute(names)
         found = sorted(self.checkpoints.glob("*/chk-*/_metadata"), key=lambda f: f.stat().st_mtime)

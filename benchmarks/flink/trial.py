@@ -11,8 +11,10 @@ import psutil
 from numpy.typing import NDArray
 from structlog import get_logger
 
+from benchmarks.bronze import peak
 from benchmarks.flink import shop
 from benchmarks.flink.commits import Log, Tracker, query
+from benchmarks.flink.processes import SAMPLE_SECONDS
 from benchmarks.flink.systems import System
 from benchmarks.silver import order, send
 from bronze.topics import TopicFile
@@ -96,7 +98,7 @@ class Trial:
         due = np.array([order(n, plan.users)["userId"] < known for n in range(plan.orders)])
         brokers = broker.cpu_times()
         begun = time.time()
-        with processes.peak_memory() as largest:
+        with peak(processes.memory, SAMPLE_SECONDS) as largest:
             self.system.start()
             started = time.time() - begun
             self._wait(lambda: self._all_readable(due), "all orders of the backfill readable")
@@ -122,7 +124,7 @@ class Trial:
 
     def _live(self) -> None:
         plan, processes = self.plan, self.system.processes
-        with processes.peak_memory() as largest:
+        with peak(processes.memory, SAMPLE_SECONDS) as largest:
             first = self._publish(plan.warm_up)
             self._await_arrival(first)
             before = processes.cpu_seconds()
