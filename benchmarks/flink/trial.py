@@ -107,12 +107,12 @@ class Trial:
         served = after.user + after.system - brokers.user - brokers.system
         self._add("backfill: orders/s, start included", plan.orders / took, ",.0f", 1)
         self._add("backfill: seconds", took, ".1f")
-        self._add("of these until it runs", started, ".1f")
+        self._add("backfill: of these until it runs", started, ".1f")
         self._add("backfill: CPU s per million orders", spent / plan.orders * 1e6, ",.0f")
-        self._add("the broker's CPU s beside it", served / plan.orders * 1e6, ",.0f")
+        self._add("backfill: broker's CPU s per million", served / plan.orders * 1e6, ",.0f")
         self._add("backfill: peak memory, MB", largest[0] / MEGABYTE, ",.0f")
         for what, size in self.system.sizes().items():
-            self._add(f"on disk after it: {what}, MB", size / MEGABYTE, ",.0f")
+            self._add(f"disk after the backfill: {what}, MB", size / MEGABYTE, ",.0f")
 
     def _all_readable(self, due: NDArray[np.bool_]) -> bool:
         return bool(np.isfinite(self._first_complete(due)).all())
@@ -146,7 +146,7 @@ class Trial:
             "all orders of late users completed",
         )
         took = float(np.nanmax(self.tracker.completed)) - begun
-        self._add("late users: s until all their orders have them", took, ".1f")
+        self._add("late users: all rows completed, s", took, ".1f")
 
     def _recover(self, what: str) -> None:
         """Kill while orders come, start again at once, wait for the first that came later."""
@@ -165,8 +165,8 @@ class Trial:
         later = self.tracker.published >= killed
         took = float(self.tracker.arrived[later].min()) - killed
         ages = (self.tracker.arrived - self.tracker.published)[first : self.sent]
-        self._add(f"kill -9 of {what}: s until a later order is readable", took, ".1f")
-        self._add(f"kill -9 of {what}: oldest order when readable, s", float(ages.max()), ".1f")
+        self._add(f"kill -9 of {what}: recovery, s", took, ".1f")
+        self._add(f"kill -9 of {what}: oldest order, s", float(ages.max()), ".1f")
 
     def _publish(self, seconds: int) -> int:
         """Publish at the rate for so long; the number of the first order."""
