@@ -23,6 +23,7 @@
             "silver": silver.versions,
             "published": published,
             "personal": personal,
+            "is_small": count_changes(silver.versions, published.silver) <= 100000,
         } %}
         {% do run_query("create or replace view cut.run as select '" ~ tojson(run) ~ "' as run") %}
     {% endif %}
@@ -81,6 +82,20 @@
             ~ protected(personal.get(table)) ~ " from " ~ table ~ " version as of " ~ cut[table]
         ) %}
     {% endfor %}
+{% endmacro %}
+
+
+{# How many rows of silver have changed between what was published and a cut. #}
+{% macro count_changes(cut, seen) %}
+    {% set feeds = [] %}
+    {% for source in graph.sources.values() if source.schema == "cut" %}
+        {% set table = source.source_name ~ "." ~ source.identifier %}
+        {% if seen.get(table, cut[table]) < cut[table] %}
+            {% do feeds.append("select 1 from " ~ change_feed(table, seen[table], cut[table])) %}
+        {% endif %}
+    {% endfor %}
+    {% set counted = "select count(*) from (" ~ feeds | join(" union all ") ~ ")" %}
+    {{ return(run_query(counted).rows[0][0] if feeds else 0) }}
 {% endmacro %}
 
 

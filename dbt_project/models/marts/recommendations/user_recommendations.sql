@@ -1,6 +1,7 @@
 {{ config(unique_key=['account_id', 'item_id']) }}
 
 {% set count_wanted = var('recommendations_per_account') %}
+{% set parts = 1000000000000 %}
 
 with {% if is_incremental() %}
     changed_items as (
@@ -43,9 +44,14 @@ purchases as (
 
 ),
 
+-- A sum of whole numbers is the same in any order, a sum of doubles is not, and one of decimals
+-- is slow.
 neighbours as (
 
-    select * from {{ ref('int_item_neighbours') }}
+    select
+        *,
+        cast(cast(confidence as decimal(13, 12)) * {{ parts }} as bigint) as confidence_parts
+    from {{ ref('int_item_neighbours') }}
 
 ),
 
@@ -61,9 +67,13 @@ pairs as (
 
 ),
 
+-- With what each has in one row, all that follows stays where the account is.
 accounts as (
 
-    select account_id from purchases
+    select
+        account_id,
+        collect_set(item_id) as owned_items
+    from purchases
     group by account_id
     having bool_or(is_account_open)
 
@@ -71,11 +81,40 @@ accounts as (
 
 owned as (
 
-    select distinct
-        purchases.account_id,
-        purchases.item_id
-    from purchases
-    inner join accounts on purchases.account_id = accounts.account_id
+    select
+        account_id,
+        owned_items,
+        explode(owned_items) as item_id
+    from accounts
+
+),
+
+rated as (
+
+    select
+        owned.account_id,
+        neighbours.other_item_id as item_id,
+        sum(neighbours.confidence_parts) as score_parts,
+        sum(neighbours.count_shared_traits) as count_shared_traits
+    from owned
+    inner join neighbours on owned.item_id = neighbours.item_id
+    where not array_contains(owned.owned_items, neighbours.other_item_id)
+    group by owned.account_id, neighbours.other_item_id
+
+),
+
+rated_and_placed as (
+
+    select
+        *,
+        row_number() over (
+            partition by account_id
+            order by
+                score_parts desc,
+                count_shared_traits desc,
+                item_id asc
+        ) as rank
+    from rated
 
 ),
 
@@ -101,59 +140,43 @@ popular as (
 candidates as (
 
     select
-        owned.account_id,
-        neighbours.other_item_id as item_id,
-        -- A sum of decimals is the same in any order, a sum of doubles is not.
-        cast(neighbours.confidence as decimal(13, 12)) as confidence,
-        neighbours.count_shared_traits,
+        account_id,
+        item_id,
+        score_parts,
+        count_shared_traits,
         cast(null as int) as place
-    from owned
-    inner join neighbours on owned.item_id = neighbours.item_id
+    from rated_and_placed
+    where rank <= {{ count_wanted }}
 
     union all
 
     select
         accounts.account_id,
         popular.item_id,
-        cast(0 as decimal(13, 12)) as confidence,
-        0 as count_shared_traits,
+        cast(0 as bigint) as score_parts,
+        cast(0 as bigint) as count_shared_traits,
         popular.place
     from accounts
     cross join popular
-
-),
-
-rated as (
-
-    select
-        account_id,
-        item_id,
-        sum(confidence) as score,
-        sum(count_shared_traits) as count_shared_traits,
-        min(place) as place
-    from candidates
-    group by account_id, item_id
+    where not array_contains(accounts.owned_items, popular.item_id)
 
 ),
 
 judged as (
 
     select
-        rated.account_id,
-        rated.item_id,
-        rated.score,
-        rated.count_shared_traits,
+        account_id,
+        item_id,
+        sum(score_parts) as score_parts,
         case
-            when rated.score > 0 then 'bought together'
-            when rated.count_shared_traits > 0 then 'alike'
+            when sum(score_parts) > 0 then 'bought together'
+            when sum(count_shared_traits) > 0 then 'alike'
             else 'popular'
         end as reason,
-        rated.place
-    from rated
-    left anti join owned
-        on
-            rated.account_id = owned.account_id
-            and rated.item_id = owned.item_id
+        sum(count_shared_traits) as count_shared_traits,
+        min(place) as place
+    from candidates
+    group by account_id, item_id
 
 ),
 
@@ -164,7 +187,7 @@ ranked as (
         row_number() over (
             partition by account_id
             order by
-                score desc,
+                score_parts desc,
                 count_shared_traits desc,
                 case when reason = 'popular' then place end asc,
                 item_id asc
@@ -179,7 +202,7 @@ final as (
         account_id,
         rank,
         item_id,
-        cast(score as double) as score,
+        score_parts / cast({{ parts }} as double) as score,
         reason
     from ranked
     where rank <= {{ count_wanted }}
