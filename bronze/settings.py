@@ -21,6 +21,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from bronze.catalog_settings import CatalogSettings
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 from bronze.lineage_settings import LineageSettings
@@ -42,7 +43,7 @@ atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
 
 
-class LakeSettings(SqlSettings, LineageSettings):
+class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
     """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
 
     model_config = SettingsConfigDict(

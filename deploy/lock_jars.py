@@ -16,6 +16,7 @@ DELTA = "4.4.0"  # pairs with the PySpark in pyproject.toml
 SCALA = "2.13"
 SPARK = "4.2"
 PULSAR = "4.2.4"
+POSTGRESQL = "42.7.8"  # the driver, for a metastore there
 
 HEADER = """\
 # Jars by exact Maven coordinates (group:artifact:version[:classifier]) with their SHA-256.
@@ -76,7 +77,9 @@ def main() -> None:
     # Delta's other dependencies are Spark's own, or for catalogs that are not used here.
     spark = resolve(delta, only=f"{delta_spark},delta-storage")
     pulsar = resolve(broker, managed=bom)
-    sections = ["[spark]", *spark, "", "[pulsar]", *pulsar]
+    driver = DEPENDENCY.format("org.postgresql", "postgresql", POSTGRESQL, "")
+    postgresql = resolve(driver, only="postgresql")
+    sections = ["[spark]", *spark, "", "[postgresql]", *postgresql, "", "[pulsar]", *pulsar]
     LOCK.write_text(HEADER + "\n" + "\n".join(sections) + "\n")
 
 
