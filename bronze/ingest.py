@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running, claim_tables, start_query
 from bronze.declarations import Topic
+from bronze.lineage import Flow, table_place, topic_place
 from bronze.listener import listen
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
@@ -32,9 +33,15 @@ def ingest(
             settings,
             partial(ingest_topic, spark, settings, topic, available_now=available_now),
             available_now=available_now,
+            flow=_flow(settings, topic),
         ).begin()
         for topic in topics.topics.values()
     ]
+
+
+def _flow(settings: LakeSettings, topic: Topic) -> Flow:
+    table = table_place(settings, bronze_table(topic.name))
+    return Flow((topic_place(settings, topic),), (table,))
 
 
 def query_name(topic: str) -> str:

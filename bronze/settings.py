@@ -21,8 +21,10 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from bronze.catalog_settings import CatalogSettings
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
+from bronze.lineage_settings import LineageSettings
 from bronze.logs import LogFormat
 from bronze.pseudonyms import PseudonymSecret
 from bronze.sql_settings import SqlSettings
@@ -41,7 +43,7 @@ atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
 
 
-class LakeSettings(SqlSettings):
+class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
     """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
 
     model_config = SettingsConfigDict(

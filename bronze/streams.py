@@ -32,6 +32,7 @@ from tenacity import (
 from bronze.checkpoint import Checkpoint, Running, last_commit
 from bronze.errors import LakehouseError
 from bronze.failures import NO_SPARK, explain, may_pass
+from bronze.lineage import Flow, State, StreamRuns
 from bronze.metrics import restarted
 from bronze.settings import LakeSettings
 
@@ -67,6 +68,7 @@ class Stream:
 
     start: claims the checkpoint and starts the query.
     available_now: whether the query ends by itself when it has caught up.
+    flow: what it reads and writes, to tell of where lineage is wanted.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Stream:
         start: Callable[[], Running],
         *,
         available_now: bool,
+        flow: Flow | None = None,
     ) -> None:
         self.name = name
         self.available_now = available_now
@@ -84,6 +87,7 @@ class Stream:
         self._running: Running | None = None
         self._error: Exception | None = None  # of the first start
         self._batch: str | None = None  # that was finished last when it was started
+        self._runs = StreamRuns(settings, name, flow)
 
     def begin(self) -> "Stream":
         """Start it; what is in the way is told by `keep`, as other streams go on meanwhile."""
@@ -109,6 +113,7 @@ class Stream:
             with contextlib.suppress(*NO_SPARK):  # without Spark it has stopped
                 self._running.query.stop()
             self._running.checkpoint.release()
+        self._runs.ended("ABORT")  # if that is not told yet
 
     def keep(self, stop: Event) -> None:
         """Wait until it has caught up, or until `stop` is set, and start it again when it fails.
@@ -121,7 +126,7 @@ class Stream:
         try:
             for attempt in self._attempts(stop):
                 with attempt:
-                    self._watch(stop, again=attempt.retry_state.attempt_number > 1)
+                    self._keep_run(stop, again=attempt.retry_state.attempt_number > 1)
         except Exception as error:
             found = self._give_up(error)
             if self._settings.exit_when_given_up:
@@ -144,9 +149,18 @@ class Stream:
             reraise=True,
         )
 
-    def _watch(self, stop: Event, *, again: bool) -> None:
+    def _keep_run(self, stop: Event, *, again: bool) -> None:
+        try:
+            ended = self._watch(stop, again=again)
+        except Exception as error:
+            self._runs.ended("FAIL", explain(error))
+            raise
+        self._runs.ended(ended)
+
+    def _watch(self, stop: Event, *, again: bool) -> State:
+        ended: State = "COMPLETE"
         if again and stop.is_set():
-            return
+            return ended
         if again:
             self.stop()  # releases the checkpoint, which is claimed anew with its tables
             self._run()
@@ -154,20 +168,27 @@ class Stream:
             raise self._error
         query = self.query
         while query.isActive and not stop.wait(POLL_SECONDS):
-            pass
-        if stop.is_set():
-            self._finish(query)
+            self._runs.look()
+        if stop.is_set() and not self._finish(query):
+            ended = "ABORT"
         error = query.exception()
         if error is not None:
             raise error
+        return ended
 
     def _run(self) -> None:
         self._batch = self._finished_batch()
+        self._runs.begin()
         self._running = self._start()
+        self._runs.started(self.query)
         _note(self._settings, self.name).unlink(missing_ok=True)
 
-    def _finish(self, query: StreamingQuery) -> None:
-        """Let the query finish the batch under way, as `StreamingQuery.stop` would cancel it."""
+    def _finish(self, query: StreamingQuery) -> bool:
+        """Let the query finish the batch under way, as `StreamingQuery.stop` would cancel it.
+
+        Returns:
+            Whether it did in time.
+        """
         begin_no_batch(query)
         patient = Retrying(
             retry=retry_if_result(bool),
@@ -175,13 +196,15 @@ class Stream:
             wait=wait_fixed(POLL_SECONDS),
             retry_error_callback=lambda _: True,
         )
-        if patient(lambda: bool(query.status["isTriggerActive"])):
+        is_cut = patient(lambda: bool(query.status["isTriggerActive"]))
+        if is_cut:
             log.warning(
                 "stopped within a batch, which took too long; the next start runs it again",
                 stream=self.name,
                 seconds=self._settings.stop_seconds,
             )
         query.stop()
+        return not is_cut
 
     def _finished_batch(self) -> str | None:
         commit = last_commit(self._settings, self.name)

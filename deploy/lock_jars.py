@@ -18,6 +18,7 @@ DELTA = "4.4.0"  # pairs with the PySpark in pyproject.toml
 SCALA = "2.13"
 SPARK = "4.2"
 PULSAR = "4.2.4"
+POSTGRESQL = "42.7.8"  # the driver, for a metastore there
 FLINK = "1.18.1"  # the last that the Pulsar connector was released for
 FLINK_PULSAR = "4.1.0-1.18"
 PAIMON = "0.8.2"
@@ -114,8 +115,9 @@ def main() -> None:
     # Delta's other dependencies are Spark's own, or for catalogs that are not used here.
     spark = resolve(delta, only=f"{delta_spark},delta-storage")
     pulsar = resolve(broker, managed=bom)
-    sections = ["[spark]", *spark, "", "[pulsar]", *pulsar]
-    write(LOCK, sections)
+    driver = DEPENDENCY.format("org.postgresql", "postgresql", POSTGRESQL, "")
+    postgresql = resolve(driver, only="postgresql")
+    write(LOCK, ["[spark]", *spark, "", "[postgresql]", *postgresql, "", "[pulsar]", *pulsar])
     write(FLINK_LOCK, ["[flink]", *flink()])
 
 

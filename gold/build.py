@@ -27,6 +27,7 @@ from bronze.topics import TopicFile, load_topics
 from gold.dbt import PROJECT, dbt_environment
 from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
+from gold.lineage import told
 from gold.publish import PublishedCut, last_published, publish
 from gold.tables import RUNS
 from silver.direct import DirectTable
@@ -130,6 +131,20 @@ class PreparedBuild:
         results = self.target / "run_results.json"
         results.unlink(missing_ok=True)
         arguments = self._arguments(anew=why is not None, changed=changed)
+        with told(self.settings, self.target) as telling:
+            build = self._run_dbt(arguments, results)
+            if build.failed or self.process.returncode:
+                self._note(started_at, "failed", build)
+                telling.failed = "; ".join(map(str, build.failed))
+                raise self._refusal(build)
+            if self.select:
+                self._note(started_at, "tested", build)
+                return build
+            telling.published = self._publish(project)
+        self._note(started_at, "published", build)
+        return BuildResult(build.nodes, telling.published)
+
+    def _run_dbt(self, arguments: list[str], results: Path) -> BuildResult:
         self.process.communicate(json.dumps(arguments).encode())
         if not results.exists():
             text = self.log.read_text(errors="replace")
@@ -140,21 +155,14 @@ class PreparedBuild:
         if all(node.kind == "operation" for node in build.nodes):
             message = f"'{self.select}' selects no model; `dbt ls` in dbt_project lists them."
             raise GoldError(message)
-        if build.failed or self.process.returncode:
-            self._note(started_at, "failed", build)
-            said = "; ".join(self._told(node) for node in build.failed)
-            said = said or f"dbt ended with {self.process.returncode}"
-            message = (
-                f"Gold was not built: {said}. Readers keep what was published before. "
-                f"See {self.log}."
-            )
-            raise GoldError(message)
-        if self.select:
-            self._note(started_at, "tested", build)
-            return build
-        cut = self._publish(project)
-        self._note(started_at, "published", build)
-        return BuildResult(build.nodes, cut)
+        return build
+
+    def _refusal(self, build: BuildResult) -> GoldError:
+        said = "; ".join(self._told(node) for node in build.failed)
+        said = said or f"dbt ended with {self.process.returncode}"
+        return GoldError(
+            f"Gold was not built: {said}. Readers keep what was published before. See {self.log}."
+        )
 
     def _why_anew(self, before: PublishedCut | None, *, changed: bool) -> str | None:
         """Why incremental models must be built from scratch, if they must."""

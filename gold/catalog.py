@@ -1,9 +1,11 @@
 """Registers the lake's tables for SQL: a table is a folder, the catalog only points at it."""
 
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 from pyspark.sql import SparkSession
 
+from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 from bronze.tables import delta_tables
 from bronze.topics import TopicFile
@@ -18,6 +20,9 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
     """Make all Delta tables below the lake's layers known as `<layer>.<table>`; idempotent.
 
     Silver's views are made too, when silver's tables are there.
+
+    Raises:
+        SettingsError: the catalog is a metastore that has another lake's tables.
     """
     for own in (CUTS, RUNS):
         own.create(spark, settings)
@@ -25,6 +30,7 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
         folder = settings.lake_dir / layer
         folder.mkdir(parents=True, exist_ok=True)
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{literal(folder)}'")
+        _require_ours(spark, layer, folder)
         for table in delta_tables(settings, layer):
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {layer}.`{table.name}` "
@@ -32,6 +38,17 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
             )
     if all(table.exists(settings) for table in silver_tables(topics)):
         create_views(spark, topics)
+
+
+def _require_ours(spark: SparkSession, layer: str, folder: Path) -> None:
+    """In a metastore there may be the databases of another lake, whose tables would be read."""
+    known = spark.catalog.getDatabase(layer).locationUri
+    if Path(unquote(urlparse(known).path)) != folder:
+        message = (
+            f"The metastore has a database {layer} at {known}, and not at {folder}: it belongs to "
+            "another lake. Give each lake a metastore of its own (LAKEHOUSE_METASTORE)."
+        )
+        raise SettingsError(message)
 
 
 def literal(path: Path) -> str:

@@ -10,6 +10,7 @@ from bronze.settings import PSEUDONYM_ENV, LakeSettings
 from bronze.topics import load_topics
 from gold.endpoint import ANY_PASSWORD, TRUST_ENV, credentials
 
+NOT_FOR_DBT = (PSEUDONYM_ENV, "OPENLINEAGE_")  # what begins so
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 
 
@@ -39,13 +40,13 @@ def dbt_environment(settings: LakeSettings, target: Path) -> dict[str, str]:
     """What dbt is told of the lake; it writes its artifacts into `target`.
 
     The password is a variable, as arguments are seen by all users of a machine, and has the prefix
-    of what dbt keeps out of its logs and artifacts. It has no need of the secret of pseudonyms.
+    of what dbt keeps out of its logs and artifacts. It has no need of other secrets of ours.
     """
     user, password = credentials(settings)
     trust = settings.sql_tls_trust_certs_file
     secret = {"DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD": password}
     return {
-        **{name: value for name, value in os.environ.items() if name != PSEUDONYM_ENV},
+        **{n: value for n, value in os.environ.items() if not n.startswith(NOT_FOR_DBT)},
         **(secret if password != ANY_PASSWORD else {}),  # dbt would mask each such word
         **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
         "LAKEHOUSE_SQL_HOST": settings.sql_host,

@@ -35,6 +35,7 @@ from lakehouse.doctor import COLUMNS as DOCTOR_COLUMNS
 from lakehouse.doctor import examine
 from lakehouse.forget import forget
 from lakehouse.generate import generate_shop
+from lakehouse.metastore import commands as metastore_commands
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
 from lakehouse.publish_table import publish_table
@@ -64,6 +65,7 @@ app = typer.Typer(
 
 gold_commands = typer.Typer()
 app.add_typer(gold_commands, name="gold")
+app.add_typer(metastore_commands, name="metastore", no_args_is_help=True)
 app.add_typer(quarantine_commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint_commands, name="savepoint", no_args_is_help=True)
 app.add_typer(user_commands, name="sql-user", no_args_is_help=True)

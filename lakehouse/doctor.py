@@ -36,6 +36,7 @@ from lakehouse.broker import LOOPBACK, broker_answers, is_local, require_free_po
 from lakehouse.connect import PORT_SETTING
 from lakehouse.jars import COMPLETE, jar_folder, read_lock
 from lakehouse.java import SUPPORTED, find_java, java_version
+from lakehouse.metastore import jar_groups
 from lakehouse.sql_guard import guard_state
 from silver.refine import QUERY
 from silver.tables import silver_tables
@@ -142,7 +143,7 @@ def java() -> Iterator[Finding]:
 
 def jars(settings: LakeSettings) -> Iterator[Finding]:
     """Whether the jars in the cache are those of the lock, and no others."""
-    for group in ("spark", "pulsar") if is_local(settings) else ("spark",):
+    for group in (*jar_groups(settings), *(["pulsar"] if is_local(settings) else [])):
         locked = {jar.file_name: jar.sha256 for jar in read_lock(group)}
         folder = jar_folder(settings, group, read_lock(group))
         there = {file.name: file for file in folder.glob("*.jar")}

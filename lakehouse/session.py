@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from bronze.settings import LakeSettings
 from lakehouse.jars import Progress, fetch_jars
 from lakehouse.java import TRUST_JARS, prepare_spark
+from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
 
 DRIVER_MEMORY = "2g"
 CHECKPOINT_FILES = (
@@ -26,15 +27,16 @@ def build_session(
 ) -> SparkSession:
     """Start Spark in this process, on all cores, with Delta on its class path.
 
-    The catalog lives in memory: tables are folders of the lake, registered at start
-    (`gold/catalog.py`), so that several processes may open one lake.
+    The catalog lives in memory unless a metastore is set: tables are folders of the lake,
+    registered at start (`gold/catalog.py`), so that several processes may open one lake.
 
     Raises:
         SettingsError: no Java that Spark runs on.
         JarError: Delta's jars cannot be had.
+        MetastoreError: the metastore that is set cannot be used.
     """
     prepare_spark(settings)
-    jars = fetch_jars(settings, "spark", progress)
+    jars = [f"{fetch_jars(settings, each, progress)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = settings.home_dir / "spark"
     classes = classes_folder(settings)
@@ -43,13 +45,13 @@ def build_session(
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
         f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)}"
     )
-    return (
+    session = (
         SparkSession.builder.master("local[*]")
         .appName(name)
         .config("spark.driver.memory", DRIVER_MEMORY)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraClassPath", f"{jars}/*:{classes}")
+        .config(CLASS_PATH, ":".join([*jars, str(classes)]))
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
         .config("spark.sql.adaptive.enabled", "false")
@@ -59,12 +61,18 @@ def build_session(
         .config("spark.hadoop.fs.AbstractFileSystem.file.impl", RAW_LOCAL_FILES)
         .config("spark.sql.warehouse.dir", str(settings.lake_dir))
         .config("spark.sql.artifact.isolation.enabled", "false")
-        .config("spark.sql.catalogImplementation", "in-memory")
+        .config("spark.sql.catalogImplementation", catalog_implementation(settings))
         .config("spark.hadoop.hive.exec.scratchdir", str(scratch / "hive"))
         .config("spark.hadoop.hive.exec.local.scratchdir", str(scratch / "hive-local"))
         .config("spark.hadoop.hive.server2.logging.operation.enabled", "false")
         .getOrCreate()
     )
+    try:
+        connect(session, settings)
+    except BaseException:
+        session.stop()
+        raise
+    return session
 
 
 def classes_folder(settings: LakeSettings) -> Path:

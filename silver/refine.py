@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
 from bronze.declarations import Topic, snake_case
 from bronze.errors import LakehouseError
+from bronze.lineage import Flow, table_place
 from bronze.listener import listen
 from bronze.settings import LakeSettings
 from bronze.streams import Stream
@@ -67,7 +68,12 @@ def refine(
 ) -> list[Stream]:
     """Start the one silver query; with `available_now` it ends when it has caught up."""
     start = partial(refine_all, spark, settings, topics, available_now=available_now)
-    return [Stream(QUERY, settings, start, available_now=available_now).begin()]
+    read = map(bronze_table, topics.topics)
+    flow = Flow(
+        tuple(table_place(settings, table) for table in read),
+        tuple(table_place(settings, table) for table in silver_tables(topics)),
+    )
+    return [Stream(QUERY, settings, start, available_now=available_now, flow=flow).begin()]
 
 
 def refine_all(

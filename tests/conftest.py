@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from collector import Collector, collecting
 from java_client import JavaClient, java_gateway
 from personal import protection
 from ports import free_port
@@ -83,14 +84,31 @@ def shop_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def collector() -> Iterator[Collector]:
+    """What is told of the lineage of the generated shop."""
+    with collecting() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def shop_lake(
-    spark: SparkSession, broker: Broker, suite_settings: LakeSettings, shop_files: Path
+    spark: SparkSession,
+    broker: Broker,
+    suite_settings: LakeSettings,
+    shop_files: Path,
+    collector: Collector,
 ) -> ShopLake:
     """The generated shop, landed and refined; known to SQL as bronze and silver.
 
     Gold sees its users masked and hashed, so that all that is tested of gold holds of that too.
+    Its lineage is told, too, of each batch.
     """
-    own = {"pulsar_namespace": f"public/{uuid.uuid4().hex}", **protection(suite_settings.home_dir)}
+    own = {
+        "pulsar_namespace": f"public/{uuid.uuid4().hex}",
+        "lineage": True,
+        "lineage_seconds": 0,
+        **protection(suite_settings.home_dir),
+    }
     settings = suite_settings.model_copy(update=own)
     lake = ShopLake(spark, settings, load_topics(settings.topics))
     lake.fill(shop_files)

@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
+from collector import Collector
 from deltalake import DeltaTable
 from gold_changes import Changes
 from gold_checks import assert_gold_is_right, published, versions
@@ -79,6 +80,7 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     shop_files: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    collector: Collector,
 ) -> None:
     settings = shop_lake.settings
     more = tmp_path / "more"
@@ -103,6 +105,11 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     assert (published(settings), versions(settings)) == (before, readable)
     failed = DirectTable(RUNS, settings).rows(["name", "outcome"], "status = 'fail'")
     assert failed == [{"name": "assert_nobody_has_no_points", "outcome": "failed"}]
+    told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nobody_has_no_points")]
+    assert [event["eventType"] for event in told] == ["FAIL", "FAIL"]
+    why = told[0]["run"]["facets"]["errorMessage"]["message"]
+    assert why.startswith("test assert_nobody_has_no_points: Got")
+    assert "account_id" not in why  # no rows
 
     staged.update_incremental()
     undone = staged.version() + 1

@@ -74,11 +74,11 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
-        *("doctor", "forget", "reset", "sql-user"),
+        *("doctor", "forget", "reset", "sql-user", "metastore"),
     }
     parts = [
         each
-        for name in ("gold", "quarantine", "savepoint", "sql-user")
+        for name in ("gold", "metastore", "quarantine", "savepoint", "sql-user")
         for each in commands[name].commands.items()
     ]
     for name, command in [("lakehouse", group), *commands.items(), *parts]:
@@ -97,6 +97,10 @@ def test_a_replay_names_what_it_needs(run: Run) -> None:
     assert_refused(run("replay", "--table", "bronze.orders"), "--from", "bronze.orders")
     assert_refused(run("replay", "--table", "silver", "--to", "0"), "drop --to")
     assert_refused(run("replay", "--table", "silver", "--from", "3"), "no table silver.cuts yet")
+
+
+def test_a_metastore_to_be_made_is_named(run: Run) -> None:
+    assert_refused(run("metastore", "init"), "LAKEHOUSE_METASTORE (not set) names no PostgreSQL")
 
 
 def test_an_unknown_command_is_refused_by_name(run: Run) -> None:

@@ -1,0 +1,111 @@
+"""OpenLineage events of a build of gold. Imported only where lineage is wanted.
+
+A build is a run of the job `gold`, which reads what was built and writes what it publishes; each
+model and its tests are runs of jobs of their own, with that one as their parent. OpenLineage's own
+reader of dbt's artifacts makes their events. dbt knows tables by their names at the endpoint, and
+silver by the views of a cut; here they get the names that bronze and silver tell of them.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from openlineage.client.event_v2 import InputDataset, Job, RunEvent, RunState
+from openlineage.client.facet_v2 import dataset_version_dataset, job_type_job
+from openlineage.common.provider.dbt.facets import DbtRunRunFacet, ParentRunMetadata
+from openlineage.common.provider.dbt.processor import DbtArtifactProcessor, ModelNode
+
+from bronze.lineage import table_at
+from bronze.lineage_events import PRODUCER, Emitter, facets, now, output
+from bronze.settings import LakeSettings
+from gold.publish import PublishedCut
+from gold.tables import BUILT
+
+JOB = "gold"
+CUT = "cut"  # the schema of the views of silver
+
+
+class GoldRun:
+    """One build."""
+
+    def __init__(self, settings: LakeSettings, emitter: Emitter) -> None:
+        self._settings = settings
+        self._emitter = emitter
+        self._id = emitter.new_run()
+
+    def started(self) -> None:
+        """dbt is about to run."""
+        self._tell(RunState.START)
+
+    def models(self, target: Path) -> None:
+        """dbt has run, and left its artifacts in `target`, unless it did not come to its models."""
+        if (target / "run_results.json").exists():
+            for event in _Artifacts(self._settings, target, self._id).parse().events():
+                self._emitter.send(event)
+
+    def failed(self, error: str) -> None:
+        """Nothing was published."""
+        self._tell(RunState.FAIL, error=error)
+
+    def completed(self, cut: PublishedCut | None) -> None:
+        """All went well; without a cut only a part was built, and nothing published."""
+        self._tell(RunState.COMPLETE, cut.versions if cut else {})
+
+    def _tell(
+        self, state: RunState, marts: dict[str, int] | None = None, error: str | None = None
+    ) -> None:
+        built, published = [], []
+        for name, version in (marts or {}).items():
+            place = table_at(self._settings, BUILT, name)
+            built.append(InputDataset(place.namespace, place.name, facets=facets(place)))
+            mart = output(table_at(self._settings, "gold", name))
+            as_of = dataset_version_dataset.DatasetVersionDatasetFacet(str(version))
+            mart.facets = {**(mart.facets or {}), "version": as_of}
+            published.append(mart)
+        kind = job_type_job.JobTypeJobFacet("BATCH", integration="DBT", jobType="JOB")
+        self._emitter.send(
+            RunEvent(
+                eventTime=now(),
+                producer=PRODUCER,
+                run=self._emitter.run(self._id, error),
+                job=Job(self._settings.lineage_namespace, JOB, {"jobType": kind}),
+                eventType=state,
+                inputs=built,
+                outputs=published,
+            )
+        )
+
+
+class _Artifacts(DbtArtifactProcessor):  # type: ignore[misc]
+    """Reads the artifacts of a run of dbt, whose parent is a build."""
+
+    def __init__(self, settings: LakeSettings, target: Path, parent: str) -> None:
+        super().__init__(PRODUCER, settings.lineage_namespace)
+        self._settings = settings
+        self._target = target
+        self.dbt_run_metadata = ParentRunMetadata(parent, JOB, settings.lineage_namespace)
+
+    def get_dbt_metadata(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], None]:
+        """Manifest, results, profile and, as we have none, catalog."""
+        host, port = self._settings.sql_host, self._settings.sql_port
+        profile = {"type": "spark", "method": "thrift", "host": host, "port": port}
+        return self._read("manifest.json"), self._read("run_results.json"), profile, None
+
+    def _read(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self._target / name).read_text())
+        return found
+
+    def dbt_run_run_facet(self) -> dict[str, DbtRunRunFacet]:
+        """Which run of dbt it was, by dbt's own id."""
+        invocation = self.run_metadata["invocation_id"]
+        return {"dbt_run": DbtRunRunFacet(invocation, dbt_runtime="core")}
+
+    def extract_dataset_data(
+        self, node: ModelNode, *arguments: Any, **named: Any
+    ) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
+        """Namespace, name and facets of the table of a model or source."""
+        _, _, known, of_input = super().extract_dataset_data(node, *arguments, **named)
+        found = node.metadata_node
+        schema = "silver" if found["schema"] == CUT else found["schema"]
+        place = table_at(self._settings, schema, found.get("alias") or found["name"])
+        return place.namespace, place.name, {**known, **facets(place)}, of_input
