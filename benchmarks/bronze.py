@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 
 from bronze.declarations import Topic
 from bronze.ingest import ingest
-from bronze.job import await_streams, configure_logs
+from bronze.job import await_streams
+from bronze.logs import configure_logs
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import TopicFile
 from lakehouse.broker import start_broker
@@ -94,7 +95,7 @@ def land(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> floa
     query = running.query
     await_streams([running])
     batches = [json.loads(p.json)["durationMs"]["triggerExecution"] for p in query.recentProgress]
-    return sum(batches) / 1000
+    return float(sum(batches)) / 1000
 
 
 def idle(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> int:

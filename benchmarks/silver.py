@@ -29,11 +29,12 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import Running
 from bronze.envelope import ENVELOPE
 from bronze.ingest import ingest
-from bronze.job import await_streams, configure_logs
+from bronze.job import await_streams
+from bronze.logs import configure_logs
 from bronze.settings import LakeSettings, load_settings
+from bronze.streams import Stream
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
 from lakehouse.console import print_rows
@@ -109,19 +110,19 @@ class Bench:
         await_streams([running])
         return sum(batch_seconds(running))
 
-    def start(self) -> Running:
+    def start(self) -> Stream:
         """Silver as a running stream."""
         [running] = refine(self.spark, self.settings, self.topics)
         return running
 
 
-def batch_seconds(running: Running) -> list[float]:
+def batch_seconds(running: Stream) -> list[float]:
     """Seconds of the batches of a query that had rows."""
     progress = [json.loads(p.json) for p in running.query.recentProgress]
     return [p["durationMs"]["triggerExecution"] / 1000 for p in progress if p["numInputRows"]]
 
 
-def next_batch(running: Running, put: Callable[[], None]) -> float:
+def next_batch(running: Stream, put: Callable[[], None]) -> float:
     """Seconds of the batch that takes what `put` appends."""
     query = running.query
     put()

@@ -83,8 +83,8 @@ CREATE TEMPORARY TABLE orders (
   ${pulsar}
 );
 
--- Of an order that is sent twice the first message counts. Both joins keep their rows, so an order that comes
--- first is written with NULL, and again when its user or item is there.
+-- Of an order that is sent twice the first message counts. Both joins keep their rows, so an order
+-- that comes first is written with NULL, and again when its user or item is there.
 INSERT INTO lake.`default`.enriched_orders
 SELECT
   o.invoiceId,
