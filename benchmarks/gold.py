@@ -22,6 +22,7 @@ from benchmarks.silver import USER, Bench, session
 from bronze.settings import LakeSettings
 from gold.build import build_gold
 from gold.catalog import register
+from gold.publish import last_published
 from gold.tables import BUILT
 from lakehouse.console import print_rows
 from lakehouse.sql_endpoint import start_endpoint
@@ -93,17 +94,28 @@ def measure(lake: Bench, size: int, changes: list[int]) -> list[Build]:
 
 def timed_build(settings: LakeSettings, *, full_refresh: bool = False) -> Build:
     """Build gold."""
+    before = last_published(settings)
     models = build_gold(settings, full_refresh=full_refresh).models
-    rows = {model.name: written(settings.table_path(BUILT, model.name)) for model in models}
+    rows = {
+        model.name: written(
+            DeltaTable(settings.table_path(BUILT, model.name)),
+            since=before.built_versions[model.name] if before else -1,
+        )
+        for model in models
+    }
     return Build({model.name: model.seconds for model in models}, rows)
 
 
-def written(path: str) -> int:
-    """Rows that the last commit of a table inserted, updated or deleted."""
-    metrics = DeltaTable(path).history(1)[0]["operationMetrics"]
-    merged = [metrics.get(f"numTargetRows{how}") for how in ("Inserted", "Updated", "Deleted")]
-    counts = merged if merged[0] is not None else [metrics.get("numOutputRows", 0)]
-    return sum(map(int, counts))
+def written(table: DeltaTable, since: int) -> int:
+    """Rows that the commits of a table after a version inserted, updated or deleted."""
+    count = 0
+    for commit in table.history(table.version() - since) if table.version() > since else ():
+        metrics = commit["operationMetrics"]
+        merged = [
+            metrics.get(f"numTargetRows{how}", 0) for how in ("Inserted", "Updated", "Deleted")
+        ]
+        count += sum(map(int, merged)) or int(metrics.get("numOutputRows", 0))
+    return count
 
 
 def order_lines(lake: Bench, count: int, users: int, files: int = 1) -> None:
