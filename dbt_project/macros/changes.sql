@@ -108,10 +108,11 @@
 
 {#
     A hint that some rows are few, where few rows of silver have changed: Spark does not know how
-    long a change feed is, and would sort all of the table that it is joined with.
+    long a change feed is, and would sort all of the table that it is joined with. A model of which
+    few changes change nearly all has `spreads` in its `meta`, and gets none.
 #}
 {% macro few_rows(name) %}
-    {% if is_incremental() and this_run().is_small %}
+    {% if is_incremental() and not config.get("meta", {}).get("spreads") and this_run().is_small %}
         {{ return("/*+ broadcast(" ~ name ~ ") */") }}
     {% endif %}
     {{ return("") }}

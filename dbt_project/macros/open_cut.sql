@@ -23,7 +23,7 @@
             "silver": silver.versions,
             "published": published,
             "personal": personal,
-            "is_small": count_changes(silver.versions, published.silver) <= 100000,
+            "is_small": count_changes(silver.versions, published.silver) <= 50000,
         } %}
         {% do run_query("create or replace view cut.run as select '" ~ tojson(run) ~ "' as run") %}
     {% endif %}
@@ -85,12 +85,13 @@
 {% endmacro %}
 
 
-{# How many rows of silver have changed between what was published and a cut. #}
+{# How many rows of silver have changed between what was published and a cut; a full refresh asks no
+   feed, as it may be the remedy for one that is gone. #}
 {% macro count_changes(cut, seen) %}
     {% set feeds = [] %}
     {% for source in graph.sources.values() if source.schema == "cut" %}
         {% set table = source.source_name ~ "." ~ source.identifier %}
-        {% if seen.get(table, cut[table]) < cut[table] %}
+        {% if seen.get(table, cut[table]) < cut[table] and not flags.FULL_REFRESH %}
             {% do feeds.append("select 1 from " ~ change_feed(table, seen[table], cut[table])) %}
         {% endif %}
     {% endfor %}

@@ -1,4 +1,4 @@
-{{ config(unique_key=['account_id', 'item_id']) }}
+{{ config(unique_key=['account_id', 'item_id'], meta={'spreads': true}) }}
 
 {% set count_wanted = var('recommendations_per_account') %}
 {% set parts = 1000000000000 %}
