@@ -29,10 +29,10 @@ GOOD = {
 @pytest.fixture
 def topic(spark: SparkSession, broker: Broker, settings: LakeSettings) -> LiveTopic:
     spark.dataSource.register(PulsarDataSource)
-    topic = LiveTopic(settings, "out", 3)
     with PulsarAdmin(settings.connection) as admin:
-        admin.deduplicate(settings.pulsar_namespace)
-    return topic
+        admin.ensure_namespace(settings.pulsar_namespace)
+        admin.deduplicate(settings.pulsar_namespace)  # a topic that is there hears of it later
+    return LiveTopic(settings, "out", 3)
 
 
 def options(topic: LiveTopic) -> dict[str, str]:
