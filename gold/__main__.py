@@ -12,10 +12,11 @@ from bronze.job import AvailableNow, exit_with
 from bronze.logs import configure_logs
 from bronze.settings import load_settings
 from bronze.topics import load_topics
-from gold.build import BuildResult, build_gold, require_silver
+from gold.build import build_gold, require_silver
 from gold.errors import GoldError
 from gold.keep import keep_fresh
 from gold.measure import gold_collector
+from gold.results import BuildResult
 
 Select = Annotated[
     str | None,

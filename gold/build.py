@@ -5,7 +5,7 @@ has passed (`publish.py`). A run that was killed or refused leaves nothing behin
 begins where gold was last published (`open_cut.sql` of the dbt project).
 
 dbt runs in a process of its own, as dbt-spark changes the session it works in. What happened is
-read from its `run_results.json`, never from its log.
+read from its `run_results.json` (`results.py`), never from its log.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -29,12 +28,12 @@ from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
 from gold.lineage import told
 from gold.publish import PublishedCut, last_published, publish
+from gold.results import BuildResult, NodeResult, read_results
 from gold.tables import RUNS
 from silver.direct import DirectTable
 from silver.personal import protection
 from silver.tables import silver_tables
 
-FAILED = ("error", "fail", "runtime error")
 WAIT_AND_RUN = (
     "import json, sys; from gold.dbt_client import cli; arguments = sys.stdin.readline(); "
     "arguments and cli(json.loads(arguments))"
@@ -44,48 +43,6 @@ BUILDABLE = ("--indirect-selection", "buildable")
 ROWS_SHOWN = 3
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True)
-class NodeResult:
-    """What became of one model, test or unit test."""
-
-    name: str
-    kind: str
-    status: str
-    seconds: float
-    message: str | None
-    sql: str | None
-
-    def __str__(self) -> str:
-        message = " ".join((self.message or "no message").split())[:300]
-        return f"{self.kind} {self.name}: {message}"
-
-
-@dataclass(frozen=True)
-class BuildResult:
-    """What became of a run of dbt.
-
-    published: the cut that readers see now, None if only a part was built.
-    """
-
-    nodes: list[NodeResult]
-    published: PublishedCut | None = None
-
-    @property
-    def models(self) -> list[NodeResult]:
-        """The models, in the order in which they ended."""
-        return [node for node in self.nodes if node.kind == "model"]
-
-    @property
-    def tests(self) -> list[NodeResult]:
-        """Data tests and unit tests."""
-        return [node for node in self.nodes if node.kind in ("test", "unit_test")]
-
-    @property
-    def failed(self) -> list[NodeResult]:
-        """What did not end well."""
-        return [node for node in self.nodes if node.status in FAILED]
 
 
 def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
@@ -284,14 +241,3 @@ def _checksum(gate: Mapping[str, object]) -> str:
 def target_path(settings: LakeSettings) -> Path:
     """Where dbt leaves what it knows of its last build: `manifest.json`, `run_results.json`."""
     return settings.home_dir / "dbt"
-
-
-def read_results(path: Path) -> BuildResult:
-    """What a run of dbt left as its `run_results.json`."""
-    results: list[dict[str, Any]] = json.loads(path.read_text())["results"]
-    nodes = []
-    for result in results:
-        kind, _, *name = result["unique_id"].split(".")
-        found = result["status"], result["execution_time"], result["message"]
-        nodes.append(NodeResult(name[0], kind, *found, result.get("compiled_code")))
-    return BuildResult(nodes)

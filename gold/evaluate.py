@@ -19,11 +19,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from bronze.settings import LakeSettings
-from gold.build import alone, read_results
+from gold.build import alone
 from gold.catalog import literal
 from gold.dbt import run_dbt
 from gold.endpoint import query_endpoint
 from gold.errors import GoldError
+from gold.results import read_results
 
 SCHEMA = "gold_evaluation"
 AT = 10  # recommendations per account

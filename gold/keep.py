@@ -8,8 +8,9 @@ from threading import Event
 from bronze.job import stop_signal
 from bronze.settings import LakeSettings
 from bronze.tables import delta_tables
-from gold.build import BuildResult, prepare_build
+from gold.build import prepare_build
 from gold.errors import GoldError
+from gold.results import BuildResult
 
 POLL_SECONDS = 2.0
 

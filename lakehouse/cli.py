@@ -20,7 +20,7 @@ from bronze.replay import replay_topic
 from bronze.settings import load_settings
 from bronze.topics import load_topics
 from gold.__main__ import Every, FullRefresh, Select, seconds
-from gold.build import BuildResult, build_gold, require_silver
+from gold.build import build_gold, require_silver
 from gold.catalog import register
 from gold.docs import write_docs
 from gold.endpoint import endpoint_running
@@ -28,6 +28,7 @@ from gold.errors import GoldError
 from gold.evaluate import AT, evaluate_recommendations
 from gold.keep import keep_fresh
 from gold.measure import gold_collector
+from gold.results import BuildResult
 from lakehouse.console import err, out, print_rows
 from lakehouse.context import Format, lake
 from lakehouse.demo import demo as run_demo

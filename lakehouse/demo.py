@@ -15,9 +15,10 @@ from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
-from gold.build import BuildResult, prepare_build
+from gold.build import prepare_build
 from gold.catalog import register
 from gold.endpoint import endpoint_running
+from gold.results import BuildResult
 from lakehouse.broker import left_over_broker, start_broker
 from lakehouse.console import jar_progress, out, print_rows, step
 from lakehouse.generate import Counts, generate_shop

@@ -15,8 +15,9 @@ from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings, load_settings
 from bronze.topics import load_topics
-from gold.build import BuildResult, build_gold
+from gold.build import build_gold
 from gold.catalog import register
+from gold.results import BuildResult
 from lakehouse.broker import Broker, start_broker
 from lakehouse.generate import generate_shop
 from lakehouse.session import build_session

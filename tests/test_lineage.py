@@ -22,7 +22,7 @@ from openlineage.client.facet_v2 import (
 )
 from shop_lake import ShopLake
 
-from gold.build import BuildResult
+from gold.results import BuildResult
 
 ANY_FACET = (DatasetFacet, InputDatasetFacet, OutputDatasetFacet, JobFacet, RunFacet)
 LAST = {"COMPLETE", "ABORT", "FAIL"}

@@ -17,7 +17,7 @@ from ports import free_port
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings
-from gold.build import BuildResult
+from gold.results import BuildResult
 from lakehouse.connect import spark_connect
 
 TEXT = (Path(__file__).parents[1] / "docs" / "reading-gold.md").read_text()

@@ -20,7 +20,7 @@ from ports import free_port
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from bronze.settings import LakeSettings
-from gold.build import BuildResult
+from gold.results import BuildResult
 
 ROOT = Path(__file__).parents[1]
 EXPORT = ROOT / "deploy" / "superset" / "dashboard"

@@ -7,7 +7,8 @@ from gold_changes import Changes, change_recommendations, change_rewards
 from gold_checks import published
 from shop_lake import ShopLake
 
-from gold.build import BuildResult, build_gold
+from gold.build import build_gold
+from gold.results import BuildResult
 
 
 @pytest.fixture(scope="session")

@@ -21,10 +21,11 @@ from planted_shop import write_rows
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings
-from gold.build import PROJECT, BuildResult, build_gold
+from gold.build import PROJECT, build_gold
 from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
 from gold.publish import last_published
+from gold.results import BuildResult
 from gold.tables import RUNS
 from silver.cuts import latest_cut
 from silver.direct import DirectTable

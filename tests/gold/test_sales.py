@@ -14,8 +14,9 @@ from shop_lake import ShopLake
 
 from bronze.settings import SHOP_TOPICS
 from bronze.topics import load_topics
-from gold.build import BuildResult, build_gold
+from gold.build import build_gold
 from gold.catalog import register
+from gold.results import BuildResult
 from lakehouse.publish import create_topics
 
 CLICKS = Path(__file__).resolve().parents[2] / "docs" / "clicks.toml"

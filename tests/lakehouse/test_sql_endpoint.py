@@ -13,8 +13,8 @@ from shop_lake import ShopLake, joined, read_shop
 from sqlalchemy import create_engine, inspect, text
 
 from bronze.settings import LakeSettings
-from gold.build import BuildResult
 from gold.endpoint import SqlError, endpoint_running, query_endpoint
+from gold.results import BuildResult
 from lakehouse import cli
 
 

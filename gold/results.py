@@ -1,0 +1,63 @@
+"""What became of a run of dbt, by what it left as `run_results.json`."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gold.publish import PublishedCut
+
+FAILED = ("error", "fail", "runtime error")
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """What became of one model, test or unit test."""
+
+    name: str
+    kind: str
+    status: str
+    seconds: float
+    message: str | None
+    sql: str | None
+
+    def __str__(self) -> str:
+        message = " ".join((self.message or "no message").split())[:300]
+        return f"{self.kind} {self.name}: {message}"
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What became of a run of dbt.
+
+    published: the cut that readers see now, None if only a part was built.
+    """
+
+    nodes: list[NodeResult]
+    published: PublishedCut | None = None
+
+    @property
+    def models(self) -> list[NodeResult]:
+        """The models, in the order in which they ended."""
+        return [node for node in self.nodes if node.kind == "model"]
+
+    @property
+    def tests(self) -> list[NodeResult]:
+        """Data tests and unit tests."""
+        return [node for node in self.nodes if node.kind in ("test", "unit_test")]
+
+    @property
+    def failed(self) -> list[NodeResult]:
+        """What did not end well."""
+        return [node for node in self.nodes if node.status in FAILED]
+
+
+def read_results(path: Path) -> BuildResult:
+    """What a run of dbt left as its `run_results.json`."""
+    results: list[dict[str, Any]] = json.loads(path.read_text())["results"]
+    nodes = []
+    for result in results:
+        kind, _, *name = result["unique_id"].split(".")
+        found = result["status"], result["execution_time"], result["message"]
+        nodes.append(NodeResult(name[0], kind, *found, result.get("compiled_code")))
+    return BuildResult(nodes)
