@@ -103,6 +103,14 @@ class Stream:
         return self._started.query
 
     @property
+    def has_looked(self) -> bool:
+        """Whether it has ended a first batch or found nothing to read, or does not run at all."""
+        if self._running is None:
+            return True
+        query = self._running.query
+        return not query.isActive or query.lastProgress is not None
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint that it holds."""
         return self._started.checkpoint

@@ -4,8 +4,10 @@ import contextlib
 from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from bronze.ingest import ingest
+from bronze.checkpoint import last_commit
+from bronze.ingest import ingest, query_name
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.streams import Stream
@@ -18,7 +20,9 @@ from lakehouse.publish import create_topics
 from lakehouse.run import broker_as_set, spark_session
 from lakehouse.sql_endpoint import start_endpoint
 from lakehouse.sql_guard import require_guard
-from silver.refine import refine
+from silver.refine import QUERY, refine
+
+LANDING_SECONDS = 60
 
 
 def up(settings: LakeSettings, topics: TopicFile) -> None:
@@ -63,12 +67,30 @@ def streams(
     """Bronze and silver as running streams."""
     with step("Starting the streams"):
         running = ingest(spark, settings, topics)
+        if last_commit(settings, QUERY) is None:
+            let_changelogs_land(running, topics)
         running += refine(spark, settings, topics)
     try:
         yield running
     finally:
         for each in running:
             each.stop()
+
+
+def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
+    """Wait, for a while, until each changelog's first batch has landed.
+
+    A silver that begins before it would write the events that have landed by then without what they
+    look up, and all of them once more in its next batch.
+    """
+    names = {query_name(topic.name) for topic in topics.changelogs()}
+    changelogs = [stream for stream in running if stream.name in names]
+    Retrying(
+        retry=retry_if_result(lambda landed: not landed),
+        stop=stop_after_delay(LANDING_SECONDS),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda _: False,
+    )(lambda: all(stream.has_looked for stream in changelogs))
 
 
 @contextlib.contextmanager

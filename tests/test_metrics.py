@@ -144,6 +144,9 @@ def test_metrics_of_real_streams_are_those_of_the_lake(
     assert [lines[name].rows for name in tables] == [3, 2, 2, 1]
     booked = lines["silver.reconciliation"].note
     assert booked == "7 in = 5 applied + 1 superseded + 1 quarantined"
+    first = lake.table("reconciliation").where("silver_batch = 0 and messages_in > 0").collect()
+    landed = {row["topic"]: row["messages_in"] for row in first}
+    assert landed == {"users": 3, "items": 1}  # silver did not begin before them
     newest = lines["silver.users"].newest
     assert newest is not None
     assert newest.timestamp() == value(metrics.LANDED_MESSAGE, "users")
