@@ -9,9 +9,9 @@ sent by a thread of their own (`lineage_events.py`), and a collector that is awa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -65,7 +65,7 @@ def table_place(settings: LakeSettings, table: TableSpec) -> Place:
     """A table of the lake, by its folder."""
     columns = tuple((column.name, column.type, column.comment) for column in table.columns)
     place = table_at(settings, table.layer, table.name)
-    return Place(place.namespace, place.name, table.comment, columns, place.alias)
+    return replace(place, comment=table.comment, columns=columns)
 
 
 def table_at(settings: LakeSettings, layer: str, name: str) -> Place:
@@ -125,15 +125,16 @@ class StreamRuns:
         self._flow = flow or Flow((), ())
         self._emitter = emitter(settings) if flow else None
         self._run: StreamRun | None = None
-        self._begin: dict[str, int] = {}  # by table: its version before the run
-        self._told: dict[str, int] = {}
+        self._seen: dict[str, int] = {}  # by table: the version up to which rows are counted
+        self._written: dict[str, int] = {}  # by table: rows since the run began
         self._due = 0.0
 
     def begin(self) -> None:
         """Before the query starts, and so before anything is written."""
         if self._emitter:
             with no_matter_what():
-                self._begin = self._told = _versions(self._flow.outputs)
+                self._seen = {table.name: _version(table.name) for table in self._flow.outputs}
+                self._written = dict.fromkeys(self._seen, 0)
 
     def started(self, query: StreamingQuery) -> None:
         """The query runs."""
@@ -145,9 +146,7 @@ class StreamRuns:
         if self._emitter and self._run and time.monotonic() >= self._due:
             with no_matter_what():
                 self._due = time.monotonic() + self._pause
-                now = _versions(self._flow.outputs)
-                if now != self._told:
-                    self._told = now
+                if self._count():
                     self._tell("RUNNING")
 
     def ended(self, state: State, error: str | None = None) -> None:
@@ -155,8 +154,22 @@ class StreamRuns:
         if self._emitter and self._run is None and error is not None:
             self._tell_start(self._emitter.new_run())
         if self._run is not None:
-            self._tell(state, error)
+            with no_matter_what():
+                self._count()
+                self._tell(state, error)
             self._run = None
+
+    def _count(self) -> bool:
+        """Count what was written since the last call, as reading all again would take ever longer.
+
+        Returns:
+            Whether a table has another version now.
+        """
+        before = dict(self._seen)
+        for path, since in before.items():
+            self._seen[path], rows = _commits_since(path, since)
+            self._written[path] += rows
+        return self._seen != before
 
     def _tell_start(self, run: str) -> None:
         self._run = StreamRun(self._namespace, self._job, run, self._flow)
@@ -166,7 +179,7 @@ class StreamRuns:
         if self._emitter and self._run:
             with no_matter_what():
                 self._due = time.monotonic() + self._pause
-                written = {} if state == "START" else _rows_written(self._begin)
+                written = {} if state == "START" else self._written
                 self._emitter.stream(self._run, state, written, error)
 
 
@@ -179,27 +192,21 @@ def no_matter_what() -> Iterator[None]:
         log.warning("lineage not told", why=f"{type(error).__name__}: {error}")
 
 
-def _versions(tables: Iterable[Place]) -> dict[str, int]:
-    """The version of each table; -1 where there is none yet."""
-    found = {table.name: -1 for table in tables}
-    for path in found:
-        with suppress(TableNotFoundError):
-            found[path] = DeltaTable(path).version()
-    return found
+def _version(path: str) -> int:
+    """The version of a table; -1 where there is none yet."""
+    with suppress(TableNotFoundError):
+        return DeltaTable(path).version()
+    return -1
 
 
-def _rows_written(since: dict[str, int]) -> dict[str, int]:
-    """By table: rows that its commits have added or changed since a version."""
-    return {path: _rows_of_commits(path, version) for path, version in since.items()}
-
-
-def _rows_of_commits(path: str, since: int) -> int:
+def _commits_since(path: str, since: int) -> tuple[int, int]:
+    """The version of a table, and the rows that its commits after another have added or changed."""
     try:
         table = DeltaTable(path)
     except TableNotFoundError:
-        return 0
+        return since, 0
     new = table.version() - since
-    return sum(
+    return table.version(), sum(
         int(commit.get("operationMetrics", {}).get(name, 0))
         for commit in (table.history(new) if new > 0 else ())
         for name in ROWS_WRITTEN.get(commit["operation"], ())
