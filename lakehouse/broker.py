@@ -12,7 +12,14 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_not_result,
+    retry_if_result,
+    stop_after_delay,
+    wait_fixed,
+)
 
 from bronze.admin import PulsarAdmin
 from bronze.errors import BrokerError, SettingsError
@@ -197,7 +204,7 @@ def _wait_until_healthy(
 
     with suppress(RetryError):
         Retrying(
-            retry=retry_if_result(lambda done: not done),
+            retry=retry_if_not_result(bool),
             stop=stop_after_delay(START_SECONDS),
             wait=wait_fixed(0.2),
         )(settled)

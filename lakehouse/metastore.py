@@ -120,13 +120,11 @@ def create(jvm: Any, settings: LakeSettings) -> str:
         MetastoreError: the database does not answer, or has tables of another version.
     """
     given = properties(settings)
-    found = _schema_version(jvm, settings)
-    version = str(jvm.org.apache.hadoop.hive.metastore.MetaStoreSchemaInfo.getHiveSchemaVersion())
-    if found not in (None, version):
-        raise _other_version(settings, found, version)
+    version = _version_of_hive(jvm)
+    is_new = not _has_tables(jvm, settings)
     try:
         _create_tables(jvm, given)
-        if found is None:
+        if is_new:
             configuration = jvm.org.apache.hadoop.hive.conf.HiveConf()
             for name, value in {**given, **MAY_NOTE_VERSION}.items():
                 configuration.set(name, value)
@@ -192,16 +190,29 @@ def metastore_java(settings: LakeSettings, progress: Progress | None = None) -> 
 
 
 def _require_schema(jvm: Any, settings: LakeSettings) -> None:
-    version = str(jvm.org.apache.hadoop.hive.metastore.MetaStoreSchemaInfo.getHiveSchemaVersion())
-    found = _schema_version(jvm, settings)
-    if found is None:
+    if not _has_tables(jvm, settings):
         message = (
             f"The database {settings.metastore} has no tables of a Hive metastore yet. Make them "
             "with `lakehouse metastore init`, or correct LAKEHOUSE_METASTORE."
         )
         raise MetastoreError(message)
-    if found != version:
-        raise _other_version(settings, found, version)
+
+
+def _has_tables(jvm: Any, settings: LakeSettings) -> bool:
+    """Whether the tables of a metastore are there; those of another version are refused."""
+    found, version = _schema_version(jvm, settings), _version_of_hive(jvm)
+    if found not in (None, version):
+        message = (
+            f"The metastore {settings.metastore} has tables of version {found}, and Spark's Hive "
+            f"reads those of {version}. Name the service of that Hive instead: "
+            "LAKEHOUSE_METASTORE=thrift://HOST:9083."
+        )
+        raise MetastoreError(message)
+    return found is not None
+
+
+def _version_of_hive(jvm: Any) -> str:
+    return str(jvm.org.apache.hadoop.hive.metastore.MetaStoreSchemaInfo.getHiveSchemaVersion())
 
 
 def _schema_version(jvm: Any, settings: LakeSettings) -> str | None:
@@ -227,15 +238,6 @@ def _schema_version(jvm: Any, settings: LakeSettings) -> str | None:
         if hasattr(java, "getSQLState") and str(java.getSQLState()) == NO_TABLE:
             return None
         raise _failure(settings, error) from None
-
-
-def _other_version(settings: LakeSettings, found: str | None, version: str) -> MetastoreError:
-    message = (
-        f"The metastore {settings.metastore} has tables of version {found}, and Spark's Hive reads "
-        f"those of {version}. Name the service of that Hive instead: "
-        "LAKEHOUSE_METASTORE=thrift://HOST:9083."
-    )
-    return MetastoreError(message)
 
 
 def _failure(settings: LakeSettings, error: Exception) -> MetastoreError:

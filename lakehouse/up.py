@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from bronze.checkpoint import last_commit
 from bronze.ingest import ingest, query_name
@@ -86,7 +86,7 @@ def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
     names = {query_name(topic.name) for topic in topics.changelogs()}
     changelogs = [stream for stream in running if stream.name in names]
     Retrying(
-        retry=retry_if_result(lambda landed: not landed),
+        retry=retry_if_not_result(bool),
         stop=stop_after_delay(LANDING_SECONDS),
         wait=wait_fixed(0.2),
         retry_error_callback=lambda _: False,

@@ -9,7 +9,7 @@ from string import Template
 from typing import ClassVar
 
 import httpx
-from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import RetryError, Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from benchmarks.flink.commits import DeltaLog, Log, PaimonLog
 from benchmarks.flink.processes import Processes, folder_bytes, free_port
@@ -215,7 +215,7 @@ def until(done: Callable[[], object], what: str) -> None:
     """
     try:
         Retrying(
-            retry=retry_if_result(lambda there: not there),
+            retry=retry_if_not_result(bool),
             stop=stop_after_delay(START_SECONDS),
             wait=wait_fixed(0.2),
         )(done)

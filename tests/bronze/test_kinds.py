@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from java_client import JavaClient
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from topic import LiveTopic
 
 from bronze.admin import PulsarAdmin
@@ -119,7 +119,7 @@ def compact(topic: LiveTopic) -> None:
             return done
 
         Retrying(
-            retry=retry_if_result(lambda done: not done),
+            retry=retry_if_not_result(bool),
             stop=stop_after_delay(60),
             wait=wait_fixed(0.1),
         )(is_compacted)
