@@ -67,7 +67,7 @@ def _apart(
     elif known and known != str(metadata.id):
         yield f"{table.full_name} is another table than the checkpoint has written to"
     elif commit is not None and (folder / "metadata").exists():
-        # Only Spark's own sink leaves the query's id, and a moved query begins without.
+        # Only bronze leaves the query's id, and a moved query begins without.
         written = delta.transaction_version(json.loads((folder / "metadata").read_text())["id"])
         if written is not None and written < int(commit.name):
             yield (

@@ -98,7 +98,7 @@ class Checkpoint:
         self._refuse_torn(offset, "Delete it: its batch was not written yet and is planned anew")
 
     def _has_written(self, settings: LakeSettings, table: TableSpec, batch: int) -> bool:
-        """Whether a table has a batch, by the transaction id of Spark's sink or of our appends."""
+        """Whether a table has a batch, by the transaction id of its query or of its own."""
         if not table.exists(settings):
             return False
         query = json.loads((self._file.parent / "metadata").read_text())["id"]
@@ -107,7 +107,7 @@ class Checkpoint:
         return any(version is not None and version >= batch for version in written)
 
     def app_id(self, table: TableSpec) -> str:
-        """By which a table knows the batches that were appended to it outside of Spark's sink."""
+        """By which a table knows batches, where the query's own id does not."""
         return f"{self._generation}.{table.full_name}"
 
     def begin_generation(self) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Running, claim_tables, start_query
 from bronze.declarations import Topic
+from bronze.landing import Landing
 from bronze.lineage import Flow, table_place, topic_place
 from bronze.listener import listen
 from bronze.settings import LakeSettings
@@ -72,10 +73,9 @@ def ingest_topic(
         .options(**_limits(settings))
         .load()
     )
-    writer = messages.writeStream.format("delta").queryName(name)
-    return start_query(
-        writer, settings, checkpoint, available_now=available_now, path=table.path(settings)
-    )
+    landing = Landing(settings, table, checkpoint)
+    writer = messages.writeStream.queryName(name).foreachBatch(landing.land)
+    return start_query(writer, settings, checkpoint, available_now=available_now)
 
 
 def _limits(settings: LakeSettings) -> dict[str, str]:

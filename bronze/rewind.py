@@ -46,7 +46,7 @@ class Place:
     def of_table(cls, settings: LakeSettings, table: TableSpec, version: int) -> "Place | None":
         """The place after the last batch that a version of a query's own table has.
 
-        None if it has none. The query has the name of the table, and Spark's sink writes it.
+        None if it has none. The query has the name of the table, and notes its batches there.
 
         Raises:
             CheckpointError: Spark has forgotten it.

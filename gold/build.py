@@ -21,6 +21,7 @@ from pathlib import Path
 
 import structlog
 
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile, load_topics
 from gold.dbt import PROJECT, dbt_environment
@@ -30,7 +31,6 @@ from gold.lineage import told
 from gold.publish import PublishedCut, last_published, publish
 from gold.results import BuildResult, NodeResult, read_results
 from gold.tables import RUNS
-from silver.direct import DirectTable
 from silver.personal import protection
 from silver.tables import silver_tables
 

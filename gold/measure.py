@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from prometheus_client.core import Metric as Family
 
 from bronze import metrics
+from bronze.direct import NewRows
 from bronze.exporter import LayerCollector
 from bronze.settings import LakeSettings
 from gold.tables import CUTS, RUNS
-from silver.direct import NewRows
 from silver.tables import CUTS as SILVER_CUTS
 
 OUTCOMES = ("published", "tested", "failed")

@@ -20,10 +20,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from gold.endpoint import query_endpoint
 from gold.tables import BUILT, CUTS
-from silver.direct import DirectTable
 
 MANY_FILES = 32
 SMALL_FILE = 16 << 20

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from bronze.checkpoint import UNFINISHED, Checkpoint, claim
 from bronze.declarations import Topic
+from bronze.direct import DirectTable
 from bronze.errors import LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.job import await_streams
@@ -36,7 +37,6 @@ from gold.tables import CUTS as GOLD_CUTS
 from lakehouse.proof import Proof
 from lakehouse.savepoints import savepoints
 from silver.cuts import Cut, offset_of_delta
-from silver.direct import DirectTable
 from silver.forget import Removal, remember
 from silver.person import Found, Person, Search, check_key, required_secret, subject
 from silver.quarantine import finish_last

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from bronze.admin import PulsarAdmin
+from bronze.direct import DirectTable
 from bronze.files import TableFiles
 from bronze.progress import topic_lag
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table, delta_tables
 from bronze.topics import TopicFile
 from lakehouse.broker import broker_answers
-from silver.direct import DirectTable
 from silver.measure import OUTCOMES, BookTotals, count_missing
 from silver.tables import QUARANTINE, RECONCILIATION, enriched_table, state_table
 

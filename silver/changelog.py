@@ -18,8 +18,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
+from bronze.direct import DirectTable
 from bronze.tables import match
-from silver.direct import DirectTable
 from silver.merging import all_of, latest_per_key
 from silver.partial import apply_partial_changes
 

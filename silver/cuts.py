@@ -8,10 +8,10 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
-from silver.direct import DirectTable
 from silver.tables import CUTS, silver_tables
 
 WHOLE_VERSION = -1  # the index of a Delta offset that stands before the version it names

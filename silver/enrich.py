@@ -19,8 +19,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
+from bronze.direct import DirectTable
 from bronze.tables import TableSpec, match
-from silver.direct import DirectTable
 from silver.merging import all_of, latest_per_key
 from silver.tables import own_columns
 

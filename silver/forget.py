@@ -12,10 +12,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, hash_column, snake_case
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
-from silver.direct import DirectTable
 from silver.forgotten import FORGOTTEN, known_secret, person_hash
 from silver.merging import Values
 from silver.person import Found, Person, referring

@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from bronze.declarations import Topic, hash_column, snake_case
+from bronze.direct import DirectTable
 from bronze.envelope import Column as TableColumn
 from bronze.errors import SettingsError
 from bronze.pseudonyms import PseudonymSecret, keyed_hash
 from bronze.settings import LakeSettings
 from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
-from silver.direct import DirectTable
 from silver.tables import sql_type
 
 FORGOTTEN = TableSpec(

@@ -10,22 +10,21 @@ import structlog
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Checkpoint
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
-from silver.direct import DirectTable
-from silver.tables import silver_tables
+from silver.tables import DELETION_VECTORS, silver_tables
 from silver.tombstones import collect_tombstones
 
 EVERY_BATCHES = 50
-SMALL_FILE, LARGE_FILE = 16 << 20, 128 << 20
+FILE_SIZE = 32 << 20  # a smaller file is written anew, so a row is copied a few times in its life
 MANY_SMALL_FILES = 32
 DAY = 24 * 3600.0
-# For the session of the query. Only small files are written anew, so a row is copied a few times
-# in its life, not each time.
+# For the session of the query.
 CONFIGURATION = {
-    "spark.databricks.delta.optimize.minFileSize": str(SMALL_FILE),
-    "spark.databricks.delta.optimize.maxFileSize": str(LARGE_FILE),
+    "spark.databricks.delta.optimize.minFileSize": str(FILE_SIZE),
+    "spark.databricks.delta.optimize.maxFileSize": str(4 * FILE_SIZE),
     # VACUUM would list a folder in as many tasks, by default 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
@@ -55,11 +54,15 @@ class Maintenance:
             self._vacuumed.touch()
 
     def _compact(self, spark: SparkSession, table: TableSpec) -> None:
-        small = DirectTable(table, self._settings).files_below(SMALL_FILE)
+        direct = DirectTable(table, self._settings)
+        small = direct.files_below(FILE_SIZE)
         if small < MANY_SMALL_FILES:
             return
         begun = time.monotonic()
-        table.open(spark, self._settings).optimize().executeCompaction()
+        if direct.property(DELETION_VECTORS) == "true":
+            table.open(spark, self._settings).optimize().executeCompaction()
+        else:  # in a tenth of the time, which the next batch waits for
+            direct.compact(FILE_SIZE)
         took = round(time.monotonic() - begun, 1)
         log.info("compacted", table=table.full_name, small_files=small, seconds=took)
 

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from prometheus_client.core import Metric as Family
 
 from bronze import metrics
+from bronze.direct import DirectTable, NewRows
 from bronze.exporter import LayerCollector
 from bronze.files import table_files
 from bronze.measure import sizes
@@ -14,7 +15,6 @@ from bronze.metrics import Labels
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
-from silver.direct import DirectTable, NewRows
 from silver.tables import CUTS, RECONCILIATION, enriched_table, silver_tables
 
 OUTCOMES = ("applied", "superseded", "quarantined", "discarded")

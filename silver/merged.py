@@ -8,9 +8,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.declarations import Topic, snake_case
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import match
-from silver.direct import DirectTable
 from silver.tables import state_table
 
 log = structlog.get_logger()

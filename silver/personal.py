@@ -10,12 +10,12 @@ import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.pandas.functions import arrow_udf
 
+from bronze.direct import DirectTable
 from bronze.errors import SettingsError
 from bronze.pseudonyms import PseudonymSecret, keyed_hash
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
-from silver.direct import DirectTable
 from silver.tables import PERSONAL, enriched_table, state_table
 
 FINGERPRINT = "lakehouse.pseudonym_secret"  # property: fingerprint of the key of the hashes

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bronze.checkpoint import claim_tables
+from bronze.direct import DirectTable
 from bronze.envelope import POSITION_FIELDS
 from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.settings import LakeSettings
 from bronze.tables import match
 from bronze.topics import TopicFile
 from silver.cuts import Cut, latest_cut
-from silver.direct import DirectTable
 from silver.reconcile import rows_of_batch
 from silver.refine import QUERY, Refinery
 from silver.tables import (

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Checkpoint, claim, claim_tables
+from bronze.direct import DirectTable
 from bronze.errors import LakehouseError, SettingsError
 from bronze.failures import explain
 from bronze.job import await_streams
@@ -24,7 +25,6 @@ from bronze.settings import LakeSettings
 from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
-from silver.direct import DirectTable
 from silver.forgotten import FORGOTTEN
 from silver.personal import protect_table
 from silver.refine import QUERY, refine, require_bronze

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from bronze import metrics
 from bronze.declarations import Topic, snake_case
+from bronze.direct import DirectTable
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
-from silver.direct import DirectTable
 from silver.tables import RECONCILIATION, enriched_table, state_table
 
 SMALL_BATCH = 20_000

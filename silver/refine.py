@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
 from bronze.declarations import Topic, snake_case
+from bronze.direct import DirectTable
 from bronze.errors import LakehouseError
 from bronze.lineage import Flow, table_place
 from bronze.listener import listen
@@ -28,7 +29,6 @@ from bronze.topics import TopicFile
 from silver.changelog import apply_changes
 from silver.cuts import Cut, latest_cut
 from silver.decode import AS_IT_CAME, Decoder
-from silver.direct import DirectTable
 from silver.enrich import Enriched, LookupState, apply_events
 from silver.forgotten import Forgotten
 from silver.history import apply_history

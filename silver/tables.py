@@ -20,6 +20,9 @@ BATCHES = ("arrived_batch", "silver_batch")
 # Whoever follows a table takes its changes, and not the table: gold, `lakehouse publish-table`.
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
+# Property: a change marks the old row beside its file. Not every reader knows such marks.
+DELETION_VECTORS = "delta.enableDeletionVectors"
+
 # By column what is personal and what gold sees of it (macros/protected.sql): `mask`, `null`, `hash`
 # of the column beside it, or, within the row of a lookup, nothing (`leave out`).
 PERSONAL = "lakehouse.personal"
@@ -163,7 +166,7 @@ def state_table(topic: Topic) -> TableSpec:
             **_statistics(searched),
             **CHANGE_FEED,
             **_protection(topic),
-            "delta.enableDeletionVectors": "true",
+            DELETION_VECTORS: "true",
         },
         _names(topic),
     )
@@ -246,7 +249,7 @@ def view_table(view: View) -> TableSpec:
             *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
-        {**CHANGE_FEED, "delta.enableDeletionVectors": "true"},
+        {**CHANGE_FEED, DELETION_VECTORS: "true"},
     )
 
 

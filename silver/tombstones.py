@@ -20,9 +20,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from silver.changelog import is_older, merge_later
-from silver.direct import DirectTable
 from silver.tables import state_table
 
 COLLECTED = "collected"

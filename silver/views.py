@@ -23,13 +23,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 from bronze.declarations import View
+from bronze.direct import DirectTable
 from bronze.errors import SettingsError
 from bronze.failures import explain
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut
-from silver.direct import DirectTable
 from silver.merging import all_of
 from silver.reconcile import SMALL_BATCH
 from silver.tables import enriched_table, lookup_columns, state_table, view_table

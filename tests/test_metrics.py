@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
 from bronze import exporter, metrics
+from bronze.direct import NewRows
 from bronze.errors import SettingsError
 from bronze.exporter import LayerCollector, serving
 from bronze.measure import bronze_collector
@@ -32,7 +33,6 @@ from lakehouse.broker import Broker
 from lakehouse.publish import create_topics
 from lakehouse.status import lake_status
 from lakehouse.up import streams
-from silver.direct import NewRows
 from silver.measure import silver_collector
 from silver.tables import CUTS as SILVER_CUTS
 

@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from topic import LiveTopic, Outgoing, Sent
 
+from bronze import landing
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import checkpoint_id, claim
 from bronze.errors import CheckpointError, LakehouseError, SettingsError
@@ -83,10 +84,12 @@ def test_every_message_lands_once_byte_for_byte_through_restarts(
     assert {row.partition for row in sent} == {0, 1, 2}
 
 
+@pytest.mark.parametrize("few", [5, 10_000])
 def test_a_batch_whose_commit_was_lost_is_not_landed_twice(
-    topic: LiveTopic, land: Callable[[], None]
+    topic: LiveTopic, land: Callable[[], None], monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """Invariant 6: the driver dies after the table's commit and before its own."""
+    monkeypatch.setattr(landing, "FEW", few)
     sent = topic.send(some(10))
     land()
     checkpoint = Path(topic.settings.checkpoint_path(f"bronze.{NAME}"))

@@ -20,6 +20,7 @@ from live_shop import until
 from planted_shop import write_rows
 from shop_lake import ShopLake
 
+from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from gold.build import PROJECT, build_gold
 from gold.docs import docs_page, write_docs
@@ -28,7 +29,6 @@ from gold.publish import last_published
 from gold.results import BuildResult
 from gold.tables import RUNS
 from silver.cuts import latest_cut
-from silver.direct import DirectTable
 
 REWARDS = ("reward_ledger", "reward_points", "coupon_eligibility", "thank_you_mails")
 

@@ -15,12 +15,12 @@ from silver_lake import SilverLake
 from topic import declared
 
 from bronze.checkpoint import claim
+from bronze.direct import DirectTable
 from bronze.errors import CheckpointError, SettingsError
 from bronze.settings import SHOP_TOPICS, LakeSettings
 from lakehouse.forgetting import forget
 from lakehouse.proof import Proof
 from lakehouse.status import lake_status
-from silver.direct import DirectTable
 from silver.forgotten import FORGOTTEN, pseudonym
 from silver.rebuild import rebuild
 

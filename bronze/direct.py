@@ -29,6 +29,10 @@ class DirectTable:
         """The version of the table."""
         return self._delta.version()
 
+    def refresh(self) -> None:
+        """Come to the newest version, as Spark may have written since."""
+        self._delta.update_incremental()
+
     def property(self, name: str) -> str | None:
         """A property of the table."""
         return self._delta.metadata().configuration.get(name)
@@ -92,16 +96,23 @@ class DirectTable:
         sizes = pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"]
         return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
 
+    def compact(self, size: int) -> None:
+        """Write files anew that are smaller than so many bytes, some of them into one."""
+        self._delta.optimize.compact(target_size=size)
+
     def append(self, rows: pa.Table | Sequence[dict[str, Any]]) -> None:
         """Append rows of the columns of the table; those that a dictionary lacks are NULL."""
-        self._delta.update_incremental()  # Spark may have written since
+        self.refresh()
         write_deltalake(self._delta, self._as_table(rows), mode="append")
 
-    def append_once(self, rows: Sequence[dict[str, Any]], app_id: str, number: int) -> None:
+    def append_once(
+        self, rows: pa.Table | Sequence[dict[str, Any]], app_id: str, number: int
+    ) -> None:
         """Append rows, unless this or a later number was appended with the same app id.
 
         Nobody else writes to the table (invariant 5), so nothing comes between look and append.
         """
+        self.refresh()
         known = self._delta.transaction_version(app_id)
         if known is None or known < number:
             properties = CommitProperties(app_transactions=[Transaction(app_id, number)])

@@ -1,0 +1,59 @@
+"""One batch of a topic into its bronze table, once.
+
+A small batch is collected and appended by delta-rs (`direct.py`): Spark's sink asks, before it
+writes, which batches the table has, and Delta reads its whole log for that with a job of three
+stages, each time. A large one is written by Spark's tasks. Both note the batch in the table under
+the id of the query, as Spark's sink does, and a replay of the batch is recognised by it.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from bronze.checkpoint import Checkpoint
+from bronze.direct import DirectTable
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec
+
+FEW = 10_000  # messages
+
+
+class Landing:
+    """Lands the batches of one query."""
+
+    def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
+        self._path = table.path(settings)
+        self._table = DirectTable(table, settings)
+        self._checkpoint = Path(checkpoint.path)
+        self._expects_few = True
+
+    def land(self, batch: DataFrame, batch_id: int) -> None:
+        """Append the messages of a batch; again after a crash, and then nothing if they are there.
+
+        A backlog is read in vain up to `FEW` messages of each partition, in its first batch alone.
+        """
+        if self._expects_few:
+            messages = batch.limit(FEW + 1).toArrow()
+            if messages.num_rows <= FEW:
+                self._table.append_once(messages, self._query, batch_id)
+                return
+        before = self._count_rows()
+        (
+            batch.write.format("delta")
+            .mode("append")
+            .option("txnAppId", self._query)
+            .option("txnVersion", batch_id)
+            .save(self._path)
+        )
+        self._expects_few = self._count_rows() - before <= FEW
+
+    def _count_rows(self) -> int:
+        self._table.refresh()
+        return self._table.count_rows()
+
+    @cached_property
+    def _query(self) -> str:
+        """Spark's id of the query, which its checkpoint has since the query was started."""
+        return str(json.loads((self._checkpoint / "metadata").read_text())["id"])

@@ -1,0 +1,66 @@
+"""One batch into a bronze table: by the driver or by Spark's tasks, and once."""
+
+import datetime as dt
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from bronze import landing
+from bronze.checkpoint import claim_tables
+from bronze.envelope import ENVELOPE_DDL
+from bronze.settings import LakeSettings
+from bronze.tables import bronze_table
+
+NAME = "orders"
+QUERY = "its-id"
+NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
+
+
+def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
+    """Of two partitions, the second with keys, times and properties."""
+    rows = [
+        (NAME, 0, 1, n, 0, None, None, None, NOON, {}, None)
+        if n % 2
+        else (NAME, 1, 1, n, 0, f"schlüssel {n}", b"\xff\x00", NOON, NOON, {"n": str(n)}, 3)
+        for n in range(first, first + count)
+    ]
+    return spark.createDataFrame(rows, ENVELOPE_DDL).repartition(2)
+
+
+def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
+    spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "FEW", 20)
+    table = bronze_table(NAME)
+    checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
+    (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
+    running = landing.Landing(settings, table, checkpoint)
+    path = table.path(settings)
+    writers, first = [], 0
+    for batch, count in enumerate((5, 21, 60, 20, 0, 7, 80)):
+        rows = messages(spark, first, count)
+        first += count
+        running.land(rows, batch)
+        version = DeltaTable(path).version()
+        landing.Landing(settings, table, checkpoint).land(rows, batch)  # as after a crash
+        assert DeltaTable(path).version() == version
+        assert DeltaTable(path).transaction_version(QUERY) == batch
+        writers.append(DeltaTable(path).history(1)[0]["engineInfo"])
+    checkpoint.release()
+    # Behind a large batch another is expected, which shows in the first that is small again.
+    assert ["delta-rs" in writer for writer in writers] == [
+        *(True, False, False, False, True, True, False)
+    ]
+    there = sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=lambda row: row["entry"])
+    sent = sorted(
+        (row.asDict() for row in messages(spark, 0, first).collect()), key=lambda row: row["entry"]
+    )
+    for row in sent:
+        row["payload"] = bytes(row["payload"]) if row["payload"] is not None else None
+        row["properties"] = list(row["properties"].items())
+        row["publish_time"] = NOON
+        row["event_time"] = NOON if row["event_time"] else None
+    assert there == sent
