@@ -33,7 +33,7 @@ class DirectTable:
         """Come to the newest version, as Spark may have written since."""
         self._delta.update_incremental()
 
-    def property(self, name: str) -> str | None:
+    def configuration(self, name: str) -> str | None:
         """A property of the table."""
         return self._delta.metadata().configuration.get(name)
 
@@ -95,6 +95,15 @@ class DirectTable:
         """How many files are smaller than so many bytes."""
         sizes = pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"]
         return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
+
+    @property
+    def id(self) -> str:
+        """The id of the table, which it keeps as long as it lives."""
+        return str(self._delta.metadata().id)
+
+    def vacuum(self, days: int) -> int:
+        """Delete files that no version of the last days names; returns how many."""
+        return len(self._delta.vacuum(retention_hours=days * 24, dry_run=False))
 
     def compact(self, size: int) -> None:
         """Write files anew that are smaller than so many bytes, some of them into one."""

@@ -16,6 +16,7 @@ from bronze.checkpoint import Checkpoint
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
+from bronze.upkeep import BronzeUpkeep
 
 FEW = 10_000  # messages
 
@@ -27,10 +28,19 @@ class Landing:
         self._path = table.path(settings)
         self._table = DirectTable(table, settings)
         self._checkpoint = Path(checkpoint.path)
+        self._upkeep = BronzeUpkeep(settings, table, checkpoint)
         self._expects_few = True
 
     def land(self, batch: DataFrame, batch_id: int) -> None:
-        """Append the messages of a batch; again after a crash, and then nothing if they are there.
+        """Append the messages of a batch, and see to the table now and then.
+
+        Called again with the same batch after a crash, it appends nothing if they are there.
+        """
+        self._append(batch, batch_id)
+        self._upkeep.run(batch_id)
+
+    def _append(self, batch: DataFrame, batch_id: int) -> None:
+        """By the driver, or by Spark's tasks.
 
         A backlog is read in vain up to `FEW` messages of each partition, in its first batch alone.
         """

@@ -83,7 +83,7 @@ def protect_table(
     if _has_hashes(table) and secret_of.pseudonyms:
         wanted[FINGERPRINT] = secret_of.pseudonyms.fingerprint()
     for name, value in wanted.items():
-        if known.property(name) != value:
+        if known.configuration(name) != value:
             table.set_property(spark, settings, name, value)
 
 
@@ -98,15 +98,15 @@ def protection(
     found = {}
     for table in protected_tables(topics):
         known = DirectTable(table, settings)
-        if known.property(PERSONAL) != table.properties.get(PERSONAL):
+        if known.configuration(PERSONAL) != table.properties.get(PERSONAL):
             message = (
                 f"The topic file of today declares other personal fields for {table.full_name} "
                 "than silver has run with, so gold would see what it must not. Start silver with "
                 "it first (`lakehouse silver --available-now`)."
             )
             raise SettingsError(message)
-        if known.property(PERSONAL):
-            found[table.full_name] = known.property(PERSONAL), known.property(FINGERPRINT)
+        if known.configuration(PERSONAL):
+            found[table.full_name] = known.configuration(PERSONAL), known.configuration(FINGERPRINT)
     return found
 
 
@@ -117,7 +117,7 @@ def _has_hashes(table: TableSpec) -> bool:
 def _see_it_is_the_same_secret(
     settings: LakeSettings, table: TableSpec, known: DirectTable
 ) -> None:
-    made_with = known.property(FINGERPRINT)
+    made_with = known.configuration(FINGERPRINT)
     if not _has_hashes(table) or not settings.pseudonyms or made_with is None:
         return
     if made_with != settings.pseudonyms.fingerprint():

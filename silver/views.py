@@ -127,7 +127,7 @@ class KeptView:
         """Whether the table is new or of another query, or what was before cannot be told."""
         if before is None or self._table.full_name not in before.versions:
             return True
-        if own.property(DEFINITION) != self._definition:
+        if own.configuration(DEFINITION) != self._definition:
             return True
         age = dt.datetime.now(dt.timezone.utc) - before.committed_at
         if age > dt.timedelta(days=self._settings.history_days):

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from bronze import landing
+from bronze import landing, upkeep
 from bronze.checkpoint import claim_tables
 from bronze.envelope import ENVELOPE_DDL
 from bronze.settings import LakeSettings
@@ -64,3 +64,29 @@ def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
         row["publish_time"] = NOON
         row["event_time"] = NOON if row["event_time"] else None
     assert there == sent
+
+
+def test_a_stream_reads_each_message_once_while_small_files_become_one(
+    spark: SparkSession, settings: LakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_BATCHES", 3)
+    monkeypatch.setattr(upkeep, "MANY_SMALL_FILES", 2)
+    table = bronze_table(NAME)
+    checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
+    (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
+    running = landing.Landing(settings, table, checkpoint)
+    path, copy = table.path(settings), str(tmp_path / "copy")
+
+    def read_on() -> None:
+        stream = spark.readStream.format("delta").load(path).select("entry").writeStream
+        stream = stream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        stream.trigger(availableNow=True).start(copy).awaitTermination()
+
+    for batch in range(8):
+        running.land(messages(spark, batch * 5, 5), batch)
+        if batch in (1, 4, 7):  # behind two, with the compaction of batch 3 between, and of 6
+            read_on()
+    checkpoint.release()
+    assert len(DeltaTable(path).file_uris()) < 8
+    read = DeltaTable(copy).to_pyarrow_table()["entry"].to_pylist()
+    assert sorted(read) == list(range(40))

@@ -11,6 +11,7 @@ from model import Lake
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 
+from bronze import upkeep
 from bronze.errors import SettingsError
 from bronze.settings import load_settings
 from silver import maintenance
@@ -32,7 +33,7 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_BATCHES", 1)
-    monkeypatch.setattr(maintenance, "MANY_SMALL_FILES", 3)
+    monkeypatch.setattr(upkeep, "MANY_SMALL_FILES", 3)
     lake, model = SilverLake(spark, tmp_path), Lake()
     [running] = refine(spark, lake.settings, lake.topics)
     for turn in range(4):

@@ -1,0 +1,113 @@
+"""Upkeep of a table by the query that writes it, between two batches (invariant 5): what is small
+and what is old.
+
+A batch a second makes 86,400 files a day. They are written anew in larger ones, as the same rows
+(Delta's `dataChange=false`), so streams that read the table do not see them again; but a stream
+that has not come by yet reads the small ones, and they are kept until it has.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from bronze.checkpoint import Checkpoint, last_commit, source_offsets
+from bronze.direct import DirectTable
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec
+
+FILE_SIZE = 32 << 20  # a smaller file is written anew, so a row is copied a few times in its life
+MANY_SMALL_FILES = 32
+EVERY_BATCHES = 500
+DAY = 24 * 3600.0
+
+log = structlog.get_logger()
+
+
+class Daily:
+    """Something to do once a day, noted in a checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._done = Path(checkpoint.path) / "lakehouse.vacuumed"
+
+    def is_due(self) -> bool:
+        """Whether a day has passed."""
+        if not self._done.exists():
+            self._done.touch()  # a new lake has nothing old
+        return time.time() - self._done.stat().st_mtime > DAY
+
+    def done(self) -> None:
+        """It has been done."""
+        self._done.touch()
+
+
+class BronzeUpkeep:
+    """What the query of a topic does for its table, now and then, when a batch is done."""
+
+    def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
+        self._settings = settings
+        self._table = table
+        self._daily = Daily(checkpoint)
+
+    def run(self, batch_id: int) -> None:
+        """Compact many small files; once a day, delete what no reader needs any more."""
+        if batch_id % EVERY_BATCHES == 0:
+            compact(DirectTable(self._table, self._settings), self._table.full_name)
+        if self._daily.is_due():
+            if self._readers_are_near():
+                days = self._settings.history_days
+                deleted = DirectTable(self._table, self._settings).vacuum(days)
+                log.info("vacuumed", table=self._table.full_name, files=deleted)
+            else:
+                log.warning(
+                    "old files are kept, as a query that reads the table is a day behind or more",
+                    table=self._table.full_name,
+                )
+            self._daily.done()
+
+    def _readers_are_near(self) -> bool:
+        """Whether all queries of the lake that read the table have come to versions of this day."""
+        log_folder = Path(self._table.path(self._settings)) / "_delta_log"
+        oldest = time.time() - DAY
+        for version in self._read_up_to():
+            commit = log_folder / f"{version:020d}.json"
+            if not commit.exists() or commit.stat().st_mtime < oldest:
+                return False
+        return True
+
+    def _read_up_to(self) -> list[int]:
+        """The versions to which queries have come, -1 for one that has not ended a batch yet."""
+        table = DirectTable(self._table, self._settings).id
+        found = []
+        for checkpoint in Path(self._settings.checkpoint_path("any")).parent.iterdir():
+            if not (checkpoint / "offsets").exists():
+                continue
+            commit = last_commit(self._settings, checkpoint.name)
+            if commit is None:
+                found.append(-1)
+                continue
+            offsets = source_offsets(commit.read_text()).values()
+            found += [each["reservoirVersion"] for each in offsets if _is_of(each, table)]
+        return found
+
+
+def _is_of(offset: object, table: str) -> bool:
+    return isinstance(offset, dict) and offset.get("reservoirId") == table
+
+
+def compact(table: DirectTable, name: str, rewrite: Callable[[], object] | None = None) -> None:
+    """Write small files anew in larger ones, if there are many.
+
+    Args:
+        table: the table.
+        name: what it is called.
+        rewrite: does it, where deletion vectors are beyond delta-rs.
+    """
+    small = table.files_below(FILE_SIZE)
+    if small >= MANY_SMALL_FILES:
+        begun = time.monotonic()
+        (rewrite or partial(table.compact, FILE_SIZE))()
+        took = round(time.monotonic() - begun, 1)
+        log.info("compacted", table=name, small_files=small, seconds=took)

@@ -1,0 +1,108 @@
+"""A bronze table stays small, and what somebody has still to read stays there."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from bronze.checkpoint import claim
+from bronze.settings import LakeSettings, load_settings
+from bronze.tables import bronze_table
+from bronze.upkeep import DAY, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
+
+TABLE = bronze_table("orders")
+SCHEMA = pa.schema([pa.field("entry", pa.int64()), pa.field("payload", pa.binary())])
+NOTHING_IS_KEPT = {"delta.deletedFileRetentionDuration": "interval 0 days"}
+TWO_DAYS_AGO = time.time() - 2 * DAY
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> LakeSettings:
+    return load_settings(home=tmp_path).model_copy(update={"history_days": 0})
+
+
+@pytest.fixture
+def upkeep(lake: LakeSettings) -> BronzeUpkeep:
+    """Of a table with many small files, whose day is over."""
+    path = TABLE.path(lake)
+    schema = deltalake.Schema.from_arrow(SCHEMA)
+    configuration = {**TABLE.properties, **NOTHING_IS_KEPT}
+    table = DeltaTable.create(path, schema=schema, configuration=configuration)
+    for n in range(MANY_SMALL_FILES):
+        deltalake.write_deltalake(table, rows(n), mode="append")
+    checkpoint = claim(lake, TABLE.full_name)
+    found = BronzeUpkeep(lake, TABLE, checkpoint)
+    found.run(1)
+    os.utime(Path(checkpoint.path) / "lakehouse.vacuumed", (TWO_DAYS_AGO, TWO_DAYS_AGO))
+    return found
+
+
+def rows(n: int) -> pa.Table:
+    return pa.table({"entry": [n], "payload": [str(n).encode()]}, schema=SCHEMA)
+
+
+def files(lake: LakeSettings) -> int:
+    return len(list(Path(TABLE.path(lake)).glob("*.parquet")))
+
+
+def reader(lake: LakeSettings, version: int | None) -> None:
+    """The checkpoint of a query that has come to a version of the table, or has only begun."""
+    folder = Path(lake.checkpoint_path("silver"))
+    offset = {"reservoirId": str(DeltaTable(TABLE.path(lake)).metadata().id)}
+    for log in ("offsets", "commits"):
+        (folder / log).mkdir(parents=True)
+    text = "\n".join(["v1", "{}", json.dumps({**offset, "reservoirVersion": version or 0})])
+    (folder / "offsets" / "7").write_text(text)
+    if version is not None:
+        (folder / "commits" / "7").write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+def commit_file(lake: LakeSettings, version: int) -> Path:
+    return Path(TABLE.path(lake)) / "_delta_log" / f"{version:020d}.json"
+
+
+def test_small_files_become_one_and_the_rows_stay(upkeep: BronzeUpkeep, lake: LakeSettings) -> None:
+    upkeep.run(EVERY_BATCHES - 1)
+    assert len(DeltaTable(TABLE.path(lake)).file_uris()) == MANY_SMALL_FILES
+    upkeep.run(EVERY_BATCHES)
+    table = DeltaTable(TABLE.path(lake))
+    assert len(table.file_uris()) == 1
+    everything = pa.concat_tables(rows(n) for n in range(MANY_SMALL_FILES))
+    assert pa.table(table.to_pyarrow_table()).sort_by("entry").cast(SCHEMA) == everything
+    actions = map(json.loads, commit_file(lake, table.version()).read_text().splitlines())
+    changes = [
+        each["dataChange"] for action in actions for each in action.values() if "path" in each
+    ]
+    assert len(changes) == MANY_SMALL_FILES + 1
+    assert not any(changes)
+
+
+def test_files_of_old_versions_are_deleted_once_a_day(
+    upkeep: BronzeUpkeep, lake: LakeSettings
+) -> None:
+    upkeep.run(EVERY_BATCHES)
+    assert files(lake) == 1
+    deltalake.write_deltalake(TABLE.path(lake), rows(0), mode="append")
+    DeltaTable(TABLE.path(lake)).optimize.compact()
+    upkeep.run(1)
+    assert files(lake) == 3
+
+
+@pytest.mark.parametrize("stand", ["near", "behind", "before the log", "not begun"])
+def test_what_a_query_has_still_to_read_is_kept(
+    upkeep: BronzeUpkeep, lake: LakeSettings, stand: str
+) -> None:
+    reader(lake, None if stand == "not begun" else 5)
+    if stand == "behind":
+        os.utime(commit_file(lake, 5), (TWO_DAYS_AGO, TWO_DAYS_AGO))
+    if stand == "before the log":
+        DeltaTable(TABLE.path(lake)).create_checkpoint()
+        commit_file(lake, 5).unlink()
+    upkeep.run(EVERY_BATCHES)
+    assert len(DeltaTable(TABLE.path(lake)).file_uris()) == 1
+    assert files(lake) == (1 if stand == "near" else 1 + MANY_SMALL_FILES)
