@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from browser import chromium
 from deltalake import DeltaTable
 from ports import free_port
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -27,7 +29,12 @@ EXPORT = ROOT / "deploy" / "superset" / "dashboard"
 MARTS = ROOT / "dbt_project" / "models" / "marts"
 ENVIRONMENT = os.environ.get("LAKEHOUSE_SUPERSET")
 SET_UP_SECONDS = 500
+BROWSER_SECONDS = 120
 Config = dict[str, Any]
+
+needs_superset = pytest.mark.skipif(
+    not ENVIRONMENT, reason="`make test-superset` installs Superset and runs this"
+)
 
 
 def read(folder: Path, suffix: str = ".yaml") -> list[Config]:
@@ -111,11 +118,19 @@ def chart_query(params: Config) -> Config:
     return {"columns": columns, "metrics": metrics, "row_limit": params.get("row_limit", 100)}
 
 
+@dataclass
+class Superset:
+    """A running Superset, the client that is logged in there, and as whom."""
+
+    client: httpx.Client
+    user: dict[str, str]
+
+
 @pytest.fixture(scope="module")
 def superset(
     gold: BuildResult, endpoint: LakeSettings, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[httpx.Client]:
-    """Superset as `make superset` starts it, on the suite's endpoint; logged in."""
+) -> Iterator[Superset]:
+    """Superset as `make superset` starts it, on the suite's endpoint."""
     home, port = tmp_path_factory.mktemp("superset"), free_port()
     log = (home / "superset.log").open("w")
     process = subprocess.Popen(
@@ -144,10 +159,10 @@ def superset(
                     client.get("/health").raise_for_status()
             password = (home / "superset" / "password").read_text()
             assert password not in (home / "superset.log").read_text()
-            who = {"username": "admin", "password": password, "provider": "db"}
-            token = client.post("/api/v1/security/login", json=who).json()["access_token"]
-            client.headers["Authorization"] = f"Bearer {token}"
-            yield client
+            who = {"username": "admin", "password": password}
+            asked = client.post("/api/v1/security/login", json={**who, "provider": "db"})
+            client.headers["Authorization"] = f"Bearer {asked.json()['access_token']}"
+            yield Superset(client, who)
         finally:
             process.terminate()
             process.wait(timeout=60)
@@ -169,10 +184,11 @@ def chart_rows(superset: httpx.Client, name: str) -> list[Config]:
     return rows
 
 
-@pytest.mark.skipif(not ENVIRONMENT, reason="`make test-superset` installs Superset and runs this")
-@pytest.mark.timeout(900)
-def test_charts_get_what_the_tables_hold(superset: httpx.Client, endpoint: LakeSettings) -> None:
-    found = {chart["slice_name"]: chart_rows(superset, chart["slice_name"]) for chart in CHARTS}
+@needs_superset
+def test_charts_get_what_the_tables_hold(superset: Superset, endpoint: LakeSettings) -> None:
+    found = {
+        chart["slice_name"]: chart_rows(superset.client, chart["slice_name"]) for chart in CHARTS
+    }
     assert all(found.values())
 
     def table(name: str) -> list[Config]:
@@ -195,6 +211,29 @@ def test_charts_get_what_the_tables_hold(superset: httpx.Client, endpoint: LakeS
     assert {row["reason"]: row["accounts"] for row in coupons} == reasons
     [customers] = found["Customers"]
     assert customers == {"customers": len(table("customers"))}
+
+
+@needs_superset
+def test_a_browser_draws_the_dashboard(superset: Superset, tmp_path: Path) -> None:
+    with chromium() as browser:
+        page = browser.new_page(
+            base_url=str(superset.client.base_url),
+            viewport={"width": 1400, "height": 3000},  # a chart is asked for when it is in sight
+        )
+        page.set_default_timeout(BROWSER_SECONDS * 1000)
+        page.goto("/login/")
+        for field, value in superset.user.items():
+            page.fill(f"input[name={field}], #{field}", value)
+        page.click("[type=submit]")
+        page.wait_for_url(re.compile("welcome"))
+        page.goto("/superset/dashboard/orders-lakehouse/?standalone=1")
+        drawn = page.locator(".dashboard-chart [data-test=slice-container]")
+        drawn.nth(len(CHARTS) - 1).wait_for()
+        page.wait_for_function("() => !document.querySelector('.loading')")
+        page.screenshot(path=tmp_path / "dashboard.png")
+        assert page.locator("[role=alert]").count() == 0
+        for chart in CHARTS:
+            assert page.get_by_text(chart["slice_name"], exact=True).count() == 1
 
 
 def month(milliseconds: float) -> dt.date:

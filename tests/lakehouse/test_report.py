@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import vl_convert
+from browser import chromium
 from bs4 import BeautifulSoup
 from deltalake import DeltaTable, write_deltalake
 from ports import free_port
@@ -332,6 +333,31 @@ def test_every_chart_can_be_drawn(page: Page) -> None:
     assert places == set(page.specs())
     for name, spec in page.specs().items():
         assert "<path" in vl_convert.vegalite_to_svg(json.dumps(spec)), name
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_browser_shows_all_of_it_on_a_desk_and_on_a_phone(
+    page: Page, lake: LakeSettings, width: int
+) -> None:
+    with chromium() as browser:
+        shown = browser.new_page(viewport={"width": width, "height": 800})
+        said: list[str] = []
+        asked: list[str] = []
+        shown.on("console", lambda message: said.append(message.text))
+        shown.on("pageerror", lambda error: said.append(str(error)))
+        shown.on("dialog", lambda dialog: said.append(dialog.message))
+        shown.on("request", lambda request: asked.append(request.url))
+        shown.goto(lake.home_dir.joinpath("reports", "today.html").as_uri())
+        drawn = "n => document.querySelectorAll('.chart svg').length === n"
+        shown.wait_for_function(drawn, arg=len(page.specs()))
+        assert (said, asked) == ([], [shown.url])
+        assert shown.evaluate("document.documentElement.scrollWidth") == width
+        for chart in shown.locator(".chart svg").all():
+            box = chart.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+            assert min(box["width"], box["height"]) > 50
 
 
 def test_what_comes_from_data_stays_text(page: Page) -> None:

@@ -1,0 +1,24 @@
+"""The Chromium of the machine, for tests that look at a page; they skip where there is none."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"no Chromium on the PATH ({', '.join(NAMES)})")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox"],  # which root may not have; only our own pages are opened
+        )
+        yield browser
+        browser.close()
