@@ -105,6 +105,7 @@ def _reason(topic: Topic) -> Column:
     reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
     reasons = _envelope_reasons(reasons, topic)
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
+    reasons = reasons.when(_has_more(topic), F.lit("payload is more than a JSON object"))
     for name in topic.fields:
         reasons = _field_reasons(reasons, topic, name)
     return reasons
@@ -170,7 +171,11 @@ def _particulars(topic: Topic) -> list[Column]:
 
 
 def _options() -> dict[str, str]:
-    return {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    return {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        "allowSingleQuotes": "false",
+    }
 
 
 def _json_schema(topic: Topic) -> StructType:
@@ -249,6 +254,19 @@ def _is_malformed(topic: Topic) -> Column:
     return F.col("_odd") & (
         F.col("_text").isNull() | F.col(f"_text.{CORRUPT}").isNotNull() | nothing
     )
+
+
+def _has_more(topic: Topic) -> Column:
+    """Whether something follows the object, over which Spark's parser passes without a word.
+
+    The whole text is read again only where a first `}` is not the end, as of a flat object.
+    """
+    if topic.format != "json":
+        return F.lit(False)
+    text = F.col("_read.json")
+    goes_on = F.instr(text, "}") < F.length(F.rtrim(text))
+    objects = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    return goes_on & (F.coalesce(objects, F.lit(0)) != 1)
 
 
 def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:

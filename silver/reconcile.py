@@ -105,7 +105,9 @@ class Books:
         if topic.kind == "events" and topic.event_time:
             at = F.when(F.col("reason").isNull(), F.col(snake_case(topic.event_time)))
         late = F.count_if(at < F.lit(known)) if known else F.lit(0)
-        instants = F.max(at), F.min(at), F.min("publish_time"), F.max("publish_time")
+        # What claims to be of the future would have all that follows be late.
+        moved = F.when(at.isNotNull(), F.least(at, F.col("publish_time")))
+        instants = F.max(moved), F.min(at), F.min("publish_time"), F.max("publish_time")
         micros = [F.unix_micros(each) for each in instants]
         counts: list[Column] = [F.count("*"), F.count("reason"), late, *micros]
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)

@@ -75,7 +75,7 @@ def money(value: Any) -> Decimal:
         rounded = exact.quantize(Decimal("0.01"), rounding=ROUND_HALF_UP)
     except (InvalidOperation, TypeError, ValueError) as error:
         raise BadRecordError(value) from error
-    if abs(rounded) >= Decimal(10) ** 10:
+    if isinstance(value, bool) or not exact.is_finite() or abs(rounded) >= Decimal(10) ** 10:
         raise BadRecordError(value)
     return rounded
 
@@ -91,7 +91,7 @@ def typed(kind: str, value: Any) -> Any:
     if kind == TEXT:
         if not isinstance(value, str):
             raise BadRecordError(value)
-        return value
+        return value.encode("utf-8", "replace").decode()  # half a surrogate is no text
     if kind == MONEY:
         return money(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
@@ -102,7 +102,7 @@ def typed(kind: str, value: Any) -> Any:
 def decode(topic: str, payload: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(payload.decode("utf-8"), parse_float=Decimal)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRecordError(payload) from error
     if not isinstance(fields, dict):
         raise BadRecordError(payload)

@@ -1,11 +1,19 @@
-"""What a broker does to a running stream."""
+"""What a broker or a disk does to a running stream."""
 
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from deltalake import DeltaTable
+from live_shop import until
 from ports import free_port
 from pyspark.sql import SparkSession
 from tcp_proxy import TcpProxy
@@ -90,13 +98,18 @@ def stream(spark: SparkSession, topic: LiveTopic) -> Iterator[Stream]:
         yield running
 
 
+def payloads(topic: LiveTopic) -> list[bytes]:
+    table = DeltaTable(topic.settings.table_path("bronze", "o")).to_pyarrow_table()
+    return sorted(table["payload"].to_pylist())
+
+
 def landed(topic: LiveTopic, stream: Stream, count: int) -> list[bytes]:
     """The payloads, once there are as many as expected, or none comes any more."""
 
     def look() -> list[bytes]:
-        table = DeltaTable(topic.settings.table_path("bronze", "o")).to_pyarrow_table()
-        assert table.num_rows >= count or not stream.query.isActive
-        return sorted(table["payload"].to_pylist())
+        found = payloads(topic)
+        assert len(found) >= count or not stream.query.isActive
+        return found
 
     patient = Retrying(stop=stop_after_delay(DEADLINE_SECONDS), wait=wait_fixed(0.5), reraise=True)
     return patient(look)
@@ -158,6 +171,50 @@ def test_a_stream_outlives_cut_connections_while_it_reads(
     assert [payload[:4] for payload in found] == [b"%04d" % n for n in range(sent)]
     assert fragile_stream.query.isActive
     assert cuts >= 4, "connections were cut while messages came"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, where one may be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
+    if os.getuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a small disk")
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no small disk can be mounted: {done.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_a_stream_goes_on_when_a_full_disk_has_room_again(
+    spark: SparkSession, topic: LiveTopic, small_disk: Path
+) -> None:
+    patience = {"lake": small_disk, "restarts": 100, "restart_delay": 0.2}
+    tried = LiveTopic(topic.settings.model_copy(update=patience), "o", 2)
+    tried.send(numbered(0, 20))
+    [stream] = ingest(spark, tried.settings, tried.topics)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        kept = pool.submit(stream.keep, stop)
+        try:
+            until(lambda: len(payloads(tried)) == 20, "the first messages")
+            fill(small_disk / "filler")
+            tried.send(numbered(20, 60))
+            until(lambda: not stream.query.isActive, "the stream fails")
+            (small_disk / "filler").unlink()
+            until(lambda: len(payloads(tried)) >= 60, "the others")
+        finally:
+            stop.set()
+        kept.result()
+    assert payloads(tried) == [f"{n:04d}".encode() for n in range(60)]
+
+
+def fill(file: Path) -> None:
+    with file.open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while filler.write(bytes(4096)):
+            pass
 
 
 def wait_for_a_reader_and_cut(fragile: FragileBroker, topic: LiveTopic) -> int:

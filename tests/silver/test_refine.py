@@ -8,11 +8,11 @@ import pytest
 from messages import item, message, order, user
 from model import Lake, Message, Position
 from pyspark.sql import SparkSession
-from silver_lake import SilverLake
+from silver_lake import PUBLISHED, SilverLake
 
 from bronze.topics import TopicFile
 from silver import reconcile
-from silver.refine import Refinery
+from silver.refine import Refinery, refine
 
 
 @pytest.fixture
@@ -179,3 +179,65 @@ def test_the_same_batch_run_twice_writes_nothing_the_second_time(
     model.batch(messages)
     assert_equal(lake, model)
     assert lake.table("reconciliation").count() == 3
+
+
+def test_an_order_of_the_future_does_not_make_all_others_late(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The clock of one producer is wrong: the watermark stays with the time of publishing."""
+    lake = SilverLake(spark, tmp_path)
+    [running] = refine(spark, lake.settings, lake.topics)
+    published = round(PUBLISHED.timestamp() * 1000)
+    for n, created in enumerate((9_999_999_999_999, published, published - 1)):
+        lake.put([message("orders", n, n, order(n, 0, 0, 0, createdAt=created))])
+        running.query.processAllAvailable()
+    running.stop()
+    booked = lake.table("reconciliation").where("topic = 'orders'").orderBy("silver_batch")
+    found = [
+        (row["watermark"].astimezone(PUBLISHED.tzinfo), row["late"]) for row in booked.collect()
+    ]
+    assert found == [(PUBLISHED, 0), (PUBLISHED, 0), (PUBLISHED, 1)]
+
+
+BIG = order(0, 0, 0, 0)
+POISON = {
+    "no number": BIG.replace(b"15.0", b"NaN"),
+    "endless": BIG.replace(b"15.0", b"-Infinity"),
+    "too large": BIG.replace(b"15.0", b"1e400"),
+    "too many digits": BIG.replace(b"15.0", b"1" * 60),
+    "exponent that fits": BIG.replace(b"15.0", b"1.5e1"),
+    "a key twice": BIG.replace(b'"price": 15.0', b'"price": 15.0, "price": 16.0'),
+    "a number as text": BIG.replace(b"15.0", b'"15.0"'),
+    "a truth for a number": BIG.replace(b"15.0", b"true"),
+    "byte order mark": b"\xef\xbb\xbf" + BIG,
+    "half a character": BIG.replace(b"dongle", b"\xc3"),
+    "half a surrogate": BIG.replace(b"dongle", b"\\ud800"),
+    "a zero byte": BIG.replace(b"dongle", b"\\u0000"),
+    "deep": b"[" * 20_000,
+    "deep within": BIG.replace(b"15.0", b"[" * 5_000 + b"]" * 5_000),
+    "unknown field": BIG.replace(b"{", b'{"unknown": {"a": [1]}, ', 1),
+    "two objects": BIG + BIG,
+    "a comment": b"/* */" + BIG,
+    "single quotes": BIG.replace(b'"', b"'"),
+    "year 10000": BIG.replace(b"1489876693000", b"253402300800000"),
+    "before any calendar": BIG.replace(b"1489876693000", b"-99999999999999999"),
+    "a date as text": BIG.replace(b"1489876693000", b'"0000-00-00"'),
+    "beyond 64 bits": BIG.replace(b'"userId": 0', b'"userId": 9223372036854775808'),
+    "a fraction as an id": BIG.replace(b'"userId": 0', b'"userId": 0.5'),
+    "ten megabytes": BIG.replace(b"dongle", b"x" * 10_000_000),
+}
+
+
+def test_poison_is_where_the_model_has_it_and_nothing_stops(lake: SilverLake) -> None:
+    batch = [
+        message("orders", n, n, payload.replace(b'"invoiceId": 0', b'"invoiceId": %d' % n))
+        for n, payload in enumerate(POISON.values())
+    ]
+    model = Lake()
+    model.batch(batch)
+    lake.put(batch)
+    lake.refine()
+    names = list(POISON)
+    refused = {names[position.entry] for _, position in lake.quarantined()}
+    assert refused == {names[position.entry] for _, position in model.quarantined}
+    assert lake.enriched() == model.enriched
