@@ -35,6 +35,7 @@ lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL, and th
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy deploy
 	$(BIN)/lint-imports
 	$(BIN)/sqlfluff lint dbt_project
 	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook

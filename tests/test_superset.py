@@ -221,16 +221,18 @@ def test_a_browser_draws_the_dashboard(superset: Superset, tmp_path: Path) -> No
             viewport={"width": 1400, "height": 3000},  # a chart is asked for when it is in sight
         )
         page.set_default_timeout(BROWSER_SECONDS * 1000)
-        page.goto("/login/")
-        for field, value in superset.user.items():
-            page.fill(f"input[name={field}], #{field}", value)
-        page.click("[type=submit]")
-        page.wait_for_url(re.compile("welcome"))
-        page.goto("/superset/dashboard/orders-lakehouse/?standalone=1")
-        drawn = page.locator(".dashboard-chart [data-test=slice-container]")
-        drawn.nth(len(CHARTS) - 1).wait_for()
-        page.wait_for_function("() => !document.querySelector('.loading')")
-        page.screenshot(path=tmp_path / "dashboard.png")
+        try:
+            page.goto("/login/")
+            for field, value in superset.user.items():
+                page.fill(f"input[name={field}], #{field}", value)
+            page.click("[type=submit]")
+            page.wait_for_url(re.compile("welcome"))
+            page.goto("/superset/dashboard/orders-lakehouse/?standalone=1")
+            drawn = page.locator(".dashboard-chart [data-test=slice-container]")
+            drawn.nth(len(CHARTS) - 1).wait_for()
+            page.wait_for_function("() => !document.querySelector('.loading')")
+        finally:
+            page.screenshot(path=tmp_path / "dashboard.png")
         assert page.locator("[role=alert]").count() == 0
         for chart in CHARTS:
             assert page.get_by_text(chart["slice_name"], exact=True).count() == 1

@@ -19,9 +19,9 @@ import typer
 from bronze.errors import LakehouseError
 from bronze.job import exit_with
 from bronze.settings import LakeSettings, load_settings
+from gold.endpoint import endpoint_running
 from lakehouse.broker import require_free_port
 from lakehouse.console import err, step
-from lakehouse.sql_endpoint import endpoint_running
 
 EXPORT = Path(__file__).with_name("dashboard")
 DEFAULT_ENDPOINT = "127.0.0.1:10000"
@@ -66,7 +66,7 @@ def serve(
     gunicorn = bin_folder / "gunicorn"
     listen = ["--bind", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"]
     patience = ["--timeout", "120", "--graceful-timeout", "5"]  # it loads slowly, and ends at once
-    command = [gunicorn, *listen, *patience, "superset.app:create_app()"]
+    command = [str(gunicorn), *listen, *patience, "superset.app:create_app()"]
     os.execve(gunicorn, command, _environment(state))  # noqa: S606 - no shell is wanted
 
 
