@@ -214,11 +214,13 @@ def test_charts_get_what_the_tables_hold(superset: Superset, endpoint: LakeSetti
 
 
 @needs_superset
-def test_a_browser_draws_the_dashboard(superset: Superset, tmp_path: Path) -> None:
+def test_a_browser_draws_the_dashboard(
+    superset: Superset, endpoint: LakeSettings, tmp_path: Path
+) -> None:
     with chromium() as browser:
         page = browser.new_page(
             base_url=str(superset.client.base_url),
-            viewport={"width": 1400, "height": 3000},  # a chart is asked for when it is in sight
+            viewport={"width": 1400, "height": 1500},  # a chart is asked for when it is in sight
         )
         page.set_default_timeout(BROWSER_SECONDS * 1000)
         try:
@@ -235,7 +237,9 @@ def test_a_browser_draws_the_dashboard(superset: Superset, tmp_path: Path) -> No
             page.screenshot(path=tmp_path / "dashboard.png")
         assert page.locator("[role=alert]").count() == 0
         for chart in CHARTS:
-            assert page.get_by_text(chart["slice_name"], exact=True).count() == 1
+            assert page.get_by_text(chart["slice_name"], exact=True).count() >= 1
+        customers = DeltaTable(endpoint.table_path("gold", "customers")).to_pyarrow_table().num_rows
+        assert page.get_by_text(str(customers), exact=True).count() == 1
 
 
 def month(milliseconds: float) -> dt.date:
