@@ -7,7 +7,7 @@ from typing import Any
 
 import deltalake
 
-from bronze.checkpoint import IDENTITY, UNFINISHED, WRITER, is_whole, newest_file
+from bronze.checkpoint import IDENTITY, UNFINISHED, WRITER, is_whole, newest_file, query_id
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 
@@ -68,7 +68,7 @@ def _apart(
         yield f"{table.full_name} is another table than the checkpoint has written to"
     elif commit is not None and (folder / "metadata").exists():
         # Only bronze leaves the query's id, and a moved query begins without.
-        written = delta.transaction_version(json.loads((folder / "metadata").read_text())["id"])
+        written = delta.transaction_version(query_id(folder))
         if written is not None and written < int(commit.name):
             yield (
                 f"batch {commit.name} is finished by the checkpoint, and the table "

@@ -101,9 +101,9 @@ class Checkpoint:
         """Whether a table has a batch, by the transaction id of its query or of its own."""
         if not table.exists(settings):
             return False
-        query = json.loads((self._file.parent / "metadata").read_text())["id"]
         delta = deltalake.DeltaTable(table.path(settings))
-        written = [delta.transaction_version(app) for app in (query, self.app_id(table))]
+        apps = query_id(self.path), self.app_id(table)
+        written = [delta.transaction_version(app) for app in apps]
         return any(version is not None and version >= batch for version in written)
 
     def app_id(self, table: TableSpec) -> str:
@@ -237,6 +237,11 @@ def source_offsets(text: str) -> dict[str, Any]:
     return found
 
 
+def query_id(checkpoint: str | Path) -> str:
+    """Spark's own id of the query of a checkpoint, which has begun."""
+    return str(json.loads((Path(checkpoint) / "metadata").read_text())["id"])
+
+
 def newest_file(folder: Path) -> Path | None:
     """The file of the last batch in one of Spark's two logs, None if there is none."""
     batches = [file for file in folder.glob("*") if file.name.isdigit()]
@@ -287,9 +292,8 @@ def start_query(
     checkpoint: Checkpoint,
     *,
     available_now: bool,
-    path: str | None = None,
 ) -> Running:
-    """Start a query on its claimed checkpoint, writing to a path if its format has one.
+    """Start a query on its claimed checkpoint.
 
     With `available_now` it ends when it has caught up, else it runs by the trigger of the settings.
     """
@@ -298,4 +302,4 @@ def start_query(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=settings.trigger)
-    return Running(writer.start(path), checkpoint)
+    return Running(writer.start(), checkpoint)

@@ -121,7 +121,6 @@ class DirectTable:
 
         Nobody else writes to the table (invariant 5), so nothing comes between look and append.
         """
-        self.refresh()
         known = self._delta.transaction_version(app_id)
         if known is None or known < number:
             properties = CommitProperties(app_transactions=[Transaction(app_id, number)])

@@ -6,13 +6,11 @@ stages, each time. A large one is written by Spark's tasks. Both note the batch 
 the id of the query, as Spark's sink does, and a replay of the batch is recognised by it.
 """
 
-import json
 from functools import cached_property
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from bronze.checkpoint import Checkpoint
+from bronze.checkpoint import Checkpoint, query_id
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
@@ -27,7 +25,7 @@ class Landing:
     def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
         self._path = table.path(settings)
         self._table = DirectTable(table, settings)
-        self._checkpoint = Path(checkpoint.path)
+        self._checkpoint = checkpoint.path
         self._upkeep = BronzeUpkeep(settings, table, checkpoint)
         self._expects_few = True
 
@@ -44,12 +42,13 @@ class Landing:
 
         A backlog is read in vain up to `FEW` messages of each partition, in its first batch alone.
         """
+        self._table.refresh()
         if self._expects_few:
             messages = batch.limit(FEW + 1).toArrow()
             if messages.num_rows <= FEW:
                 self._table.append_once(messages, self._query, batch_id)
                 return
-        before = self._count_rows()
+        before = self._table.count_rows()
         (
             batch.write.format("delta")
             .mode("append")
@@ -57,13 +56,10 @@ class Landing:
             .option("txnVersion", batch_id)
             .save(self._path)
         )
-        self._expects_few = self._count_rows() - before <= FEW
-
-    def _count_rows(self) -> int:
         self._table.refresh()
-        return self._table.count_rows()
+        self._expects_few = self._table.count_rows() - before <= FEW
 
     @cached_property
     def _query(self) -> str:
-        """Spark's id of the query, which its checkpoint has since the query was started."""
-        return str(json.loads((self._checkpoint / "metadata").read_text())["id"])
+        """The id of the query; its checkpoint has it since the query was started."""
+        return query_id(self._checkpoint)

@@ -10,7 +10,7 @@ from typing import Any
 
 import deltalake
 
-from bronze.checkpoint import Checkpoint, newest_batch, source_offsets
+from bronze.checkpoint import Checkpoint, newest_batch, query_id, source_offsets
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
@@ -52,9 +52,8 @@ class Place:
             CheckpointError: Spark has forgotten it.
         """
         folder = Path(settings.checkpoint_path(table.full_name))
-        query = json.loads((folder / "metadata").read_text())["id"]
         delta = deltalake.DeltaTable(table.path(settings), version=version)
-        batch = delta.transaction_version(query)
+        batch = delta.transaction_version(query_id(folder))
         if batch is None:  # nothing since the query began, or was moved
             begun = folder / BEGUN
             stored = json.loads(begun.read_text()) if begun.exists() else None

@@ -248,9 +248,14 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
         """The full name on the broker of a topic of our namespace."""
         return f"persistent://{self.pulsar_namespace}/{name}"
 
+    @property
+    def checkpoints_dir(self) -> Path:
+        """Where all streaming queries keep their progress, each in a folder of its name."""
+        return self.lake_dir / "_checkpoints"
+
     def checkpoint_path(self, query: str) -> str:
         """Where the streaming query of this name keeps its progress."""
-        return str(self.lake_dir / "_checkpoints" / query)
+        return str(self.checkpoints_dir / query)
 
     @classmethod
     def settings_customise_sources(

@@ -81,7 +81,7 @@ class BronzeUpkeep:
         """The versions to which queries have come, -1 for one that has not ended a batch yet."""
         table = DirectTable(self._table, self._settings).id
         found = []
-        for checkpoint in Path(self._settings.checkpoint_path("any")).parent.iterdir():
+        for checkpoint in self._settings.checkpoints_dir.iterdir():
             if not (checkpoint / "offsets").exists():
                 continue
             commit = last_commit(self._settings, checkpoint.name)

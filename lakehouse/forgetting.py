@@ -132,12 +132,12 @@ def _refuse_holders(settings: LakeSettings) -> None:
             "restored any more. Drop them first (`lakehouse savepoint drop NAME`)."
         )
         raise SettingsError(message)
-    following = (settings.lake_dir / "_checkpoints").glob("publish.*")
+    following = settings.checkpoints_dir.glob("publish.*")
     if names := sorted(path.name for path in following):
         message = (
             f"`lakehouse publish-table` follows tables by their old versions: {', '.join(names)}. "
             "Delete its topic, which has the person too, and its folder in "
-            f"{settings.lake_dir / '_checkpoints'}; then publish the table anew."
+            f"{settings.checkpoints_dir}; then publish the table anew."
         )
         raise SettingsError(message)
 

@@ -32,7 +32,7 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
     if left_over_broker(settings) is not None:
         message = f"The lakehouse of {settings.home_dir} is running; stop it first (Ctrl-C there)."
         raise SettingsError(message)
-    queries = [path.name for path in (settings.lake_dir / "_checkpoints").glob("*")]
+    queries = [path.name for path in settings.checkpoints_dir.glob("*")]
     held = [claim(settings, query) for query in queries]
     if broker_answers(settings):
         _drop_subscriptions(settings, topics)

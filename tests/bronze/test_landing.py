@@ -9,14 +9,21 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze import landing, upkeep
-from bronze.checkpoint import claim_tables
+from bronze.checkpoint import Checkpoint, claim_tables
 from bronze.envelope import ENVELOPE_DDL
 from bronze.settings import LakeSettings
-from bronze.tables import bronze_table
+from bronze.tables import TableSpec, bronze_table
 
 NAME = "orders"
 QUERY = "its-id"
 NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
+
+
+def begun(spark: SparkSession, settings: LakeSettings, table: TableSpec) -> Checkpoint:
+    """The checkpoint of a query that Spark has started."""
+    checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
+    (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
+    return checkpoint
 
 
 def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
@@ -35,8 +42,7 @@ def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
 ) -> None:
     monkeypatch.setattr(landing, "FEW", 20)
     table = bronze_table(NAME)
-    checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
-    (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
+    checkpoint = begun(spark, settings, table)
     running = landing.Landing(settings, table, checkpoint)
     path = table.path(settings)
     writers, first = [], 0
@@ -72,8 +78,7 @@ def test_a_stream_reads_each_message_once_while_small_files_become_one(
     monkeypatch.setattr(upkeep, "EVERY_BATCHES", 3)
     monkeypatch.setattr(upkeep, "MANY_SMALL_FILES", 2)
     table = bronze_table(NAME)
-    checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
-    (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
+    checkpoint = begun(spark, settings, table)
     running = landing.Landing(settings, table, checkpoint)
     path, copy = table.path(settings), str(tmp_path / "copy")
 
