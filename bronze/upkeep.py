@@ -70,15 +70,18 @@ class BronzeUpkeep:
     def _readers_are_near(self) -> bool:
         """Whether all queries of the lake that read the table have come to versions of this day."""
         log_folder = Path(self._table.path(self._settings)) / "_delta_log"
+        newest = DirectTable(self._table, self._settings).version
         oldest = time.time() - DAY
-        for version in self._read_up_to():
+        for version in self._next_to_read():
+            if version > newest:  # it has read all there is
+                continue
             commit = log_folder / f"{version:020d}.json"
             if not commit.exists() or commit.stat().st_mtime < oldest:
                 return False
         return True
 
-    def _read_up_to(self) -> list[int]:
-        """The versions to which queries have come, -1 for one that has not ended a batch yet."""
+    def _next_to_read(self) -> list[int]:
+        """The versions with which queries go on, -1 for one that has not ended a batch yet."""
         table = DirectTable(self._table, self._settings).id
         found = []
         for checkpoint in self._settings.checkpoints_dir.iterdir():
