@@ -8,6 +8,7 @@ the id of the query, as Spark's sink does, and a replay of the batch is recognis
 
 from functools import cached_property
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bronze.checkpoint import Checkpoint, query_id
@@ -17,6 +18,8 @@ from bronze.tables import TableSpec
 from bronze.upkeep import BronzeUpkeep
 
 FEW = 10_000  # messages
+FEW_AT_FIRST = 50  # as each may have the 5 MB that a broker allows
+DRIVER_BYTES = 128 << 20
 
 
 class Landing:
@@ -27,6 +30,7 @@ class Landing:
         self._table = DirectTable(table, settings)
         self._checkpoint = checkpoint.path
         self._upkeep = BronzeUpkeep(settings, table, checkpoint)
+        self._few = min(FEW, FEW_AT_FIRST)
         self._expects_few = True
 
     def land(self, batch: DataFrame, batch_id: int) -> None:
@@ -40,12 +44,13 @@ class Landing:
     def _append(self, batch: DataFrame, batch_id: int) -> None:
         """By the driver, or by Spark's tasks.
 
-        A backlog is read in vain up to `FEW` messages of each partition, in its first batch alone.
+        A backlog is read in vain up to a few messages of each partition, in its first batch alone.
         """
         self._table.refresh()
         if self._expects_few:
-            messages = batch.limit(FEW + 1).toArrow()
-            if messages.num_rows <= FEW:
+            messages, few = batch.limit(self._few + 1).toArrow(), self._few
+            self._learn_from(messages)
+            if messages.num_rows <= few:
                 self._table.append_once(messages, self._query, batch_id)
                 return
         before = self._table.count_rows()
@@ -57,7 +62,12 @@ class Landing:
             .save(self._path)
         )
         self._table.refresh()
-        self._expects_few = self._table.count_rows() - before <= FEW
+        self._expects_few = self._table.count_rows() - before <= self._few
+
+    def _learn_from(self, messages: pa.Table) -> None:
+        """How many messages such as these the driver can hold."""
+        if messages.num_rows:
+            self._few = min(FEW, DRIVER_BYTES * messages.num_rows // messages.nbytes)
 
     @cached_property
     def _query(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from bronze import landing, upkeep
 from bronze.checkpoint import Checkpoint, claim_tables
@@ -70,6 +71,30 @@ def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
         row["publish_time"] = NOON
         row["event_time"] = NOON if row["event_time"] else None
     assert there == sent
+
+
+def test_how_many_the_driver_takes_follows_from_how_large_the_last_ones_were(
+    spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing, "FEW_AT_FIRST", 5)
+    monkeypatch.setattr(landing, "DRIVER_BYTES", 20_000)
+    table = bronze_table(NAME)
+    checkpoint = begun(spark, settings, table)
+    running = landing.Landing(settings, table, checkpoint)
+    writers, first = [], 0
+    sizes = [(6, 1), (40, 1), (9, 1000), (30, 1000), (5, 1000), (5, 1000), (9, 1), (40, 1)]
+    for batch, (count, size) in enumerate(sizes):
+        payload = F.expr(f"cast(repeat('x', {size}) AS binary)")
+        rows = messages(spark, first, count).withColumn("payload", payload)
+        running.land(rows, batch)
+        first += count
+        writers.append(DeltaTable(table.path(settings)).history(1)[0]["engineInfo"])
+    checkpoint.release()
+    assert ["delta-rs" in writer for writer in writers] == [
+        *(False, True, True, False, False, True, True, True)
+    ]
+    there = DeltaTable(table.path(settings)).to_pyarrow_table(["entry"])["entry"].to_pylist()
+    assert sorted(there) == list(range(first))
 
 
 def test_a_stream_reads_each_message_once_while_small_files_become_one(
