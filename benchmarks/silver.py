@@ -64,7 +64,7 @@ class Bench:
 
     def __init__(self, spark: SparkSession, home: Path) -> None:
         self.spark = spark
-        self.settings = load_settings(home=home, trigger="0 seconds")
+        self.settings = load_settings(home=home, silver_trigger="0 seconds")
         self.topics: TopicFile = load_topics(self.settings.topics)
         self.written = 0
 

@@ -126,11 +126,12 @@ class Checkpoint:
         """The offsets that a planned batch ends at, by source."""
         return source_offsets((self._file.parent / "offsets" / str(batch)).read_text())
 
-    def moved(self, batch: int) -> list[str]:
-        """The sources that a planned batch reads from."""
+    def moved(self, batch: int) -> dict[str, tuple[Any | None, Any]]:
+        """The sources that a planned batch reads from, with the offsets between which it does."""
         before = self._file.parent / "offsets" / str(batch - 1)
         begins = source_offsets(before.read_text()) if before.exists() else {}
-        return [name for name, end in self.ends(batch).items() if begins.get(name) != end]
+        spans = {name: (begins.get(name), end) for name, end in self.ends(batch).items()}
+        return {name: span for name, span in spans.items() if span[0] != span[1]}
 
     @property
     def unfinished(self) -> int | None:
@@ -288,18 +289,19 @@ class Running:
 
 def start_query(
     writer: DataStreamWriter,
-    settings: LakeSettings,
+    trigger: str,
     checkpoint: Checkpoint,
     *,
     available_now: bool,
 ) -> Running:
     """Start a query on its claimed checkpoint.
 
-    With `available_now` it ends when it has caught up, else it runs by the trigger of the settings.
+    With `available_now` it ends when it has caught up, else it begins a batch each `trigger`, such
+    as "1 second", if there is something new.
     """
     writer = writer.option("checkpointLocation", checkpoint.path)
     if available_now:
         writer = writer.trigger(availableNow=True)
     else:
-        writer = writer.trigger(processingTime=settings.trigger)
+        writer = writer.trigger(processingTime=trigger)
     return Running(writer.start(), checkpoint)

@@ -133,6 +133,23 @@ class DirectTable:
         return pa.Table.from_pylist(list(rows), pa.schema(self._delta.schema().to_arrow()))
 
 
+class OpenTables:
+    """Our tables, each opened once: to open one anew reads its log from the last checkpoint on."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self._opened: dict[str, DirectTable] = {}
+
+    def __call__(self, table: TableSpec) -> DirectTable:
+        """A table at its version of this moment."""
+        known = self._opened.get(table.full_name)
+        if known is None:
+            known = self._opened[table.full_name] = DirectTable(table, self._settings)
+        else:
+            known.refresh()
+        return known
+
+
 class NewRows:
     """The rows of a growing table that were not read before."""
 

@@ -75,7 +75,7 @@ def ingest_topic(
     )
     landing = Landing(settings, table, checkpoint)
     writer = messages.writeStream.queryName(name).foreachBatch(landing.land)
-    return start_query(writer, settings, checkpoint, available_now=available_now)
+    return start_query(writer, settings.trigger, checkpoint, available_now=available_now)
 
 
 def _limits(settings: LakeSettings) -> dict[str, str]:

@@ -114,6 +114,11 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
         default=None, description="File with that key; on a cluster, where all machines see it"
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
+    silver_trigger: str = Field(
+        default="250 milliseconds",
+        description="How often silver looks whether bronze has landed something; a batch costs it "
+        "more than a look",
+    )
     max_messages_per_trigger: int | None = Field(
         default=None, ge=1, description="About how many messages bronze lands of a topic at once"
     )

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from bronze.checkpoint import UNFINISHED, Checkpoint, claim
 from bronze.declarations import Topic
-from bronze.direct import DirectTable
+from bronze.direct import DirectTable, OpenTables
 from bronze.errors import LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.job import await_streams
@@ -210,7 +210,7 @@ def _go_on_behind(
         ends[name] = offset_of_delta(delta, delta.version() + 1)
     move(checkpoint, place.at(ends))
     sources = {name: json.loads(offset) for name, offset in ends.items()}
-    cut = Cut.now(settings, topics, number, sources)
+    cut = Cut.now(OpenTables(settings), topics, number, sources)
     DirectTable(CUTS, settings).append([cut.row()])
 
 

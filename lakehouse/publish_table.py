@@ -89,7 +89,7 @@ def publish_table(
 
         # By batches, as a stream cannot be sorted.
         writer = changes.writeStream.queryName(name).foreachBatch(send)
-        return start_query(writer, settings, checkpoint, available_now=available_now)
+        return start_query(writer, settings.trigger, checkpoint, available_now=available_now)
 
     return Stream(name, settings, start, available_now=available_now).begin()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from bronze.direct import DirectTable
+from bronze.direct import DirectTable, OpenTables
 from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
@@ -32,7 +32,7 @@ class Cut:
 
     @classmethod
     def now(
-        cls, settings: LakeSettings, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
+        cls, opened: OpenTables, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
     ) -> "Cut":
         """The cut of a batch that is about to end.
 
@@ -40,9 +40,7 @@ class Cut:
         makes; of a bronze table the last version that was read in whole, from the offsets
         (`sources`) at which the batch ends.
         """
-        versions = {
-            table.full_name: DirectTable(table, settings).version for table in silver_tables(topics)
-        }
+        versions = {table.full_name: opened(table).version for table in silver_tables(topics)}
         versions[CUTS.full_name] += 1
         for name, offset in sources.items():
             if offset["index"] == WHOLE_VERSION:

@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.tables import TableSpec, match
-from silver.merging import all_of, latest_per_key
-from silver.tables import own_columns
+from silver.decoded import Decoded
+from silver.merging import all_of, latest_here, latest_per_key
+from silver.tables import BATCHES, own_columns
 
 VALID = ("valid_from", "valid_to")
-BOOKKEEPING = ("position", "publish_time", "arrived_batch")
 MISSING = "missing_lookups > 0"
 
 
@@ -75,7 +75,7 @@ class LookupState:
 
 def apply_events(
     enriched: Enriched,
-    rows: DataFrame | None,
+    decoded: Decoded | None,
     lookups: Sequence[LookupState],
     batch_id: int,
     *,
@@ -88,11 +88,14 @@ def apply_events(
 
     Args:
         enriched: the table.
-        rows: decoded records of the batch, None if it has none.
+        decoded: records of the batch, None if it has none.
         lookups: of the topic.
         batch_id: id of the batch.
         small: whether the batch has few records.
     """
+    waiting = waiting_for(enriched, lookups)
+    if small and decoded and not waiting and _append_directly(enriched, decoded, lookups, batch_id):
+        return
     keys = enriched.topic.key_columns
     types = {column.name: column.type for column in enriched.table.columns}
     unknown = {
@@ -100,32 +103,47 @@ def apply_events(
         for lookup in lookups
         for name in (lookup.name, lookup.version)
     }
-    columns = [*(c.name for c in own_columns(enriched.topic)), *BOOKKEEPING, *unknown]
+    columns = [*_brought(enriched), "arrived_batch", *unknown]
     batch = F.lit(batch_id).cast("bigint")
-    waiting = waiting_for(enriched, lookups)
     parts = [rows.select(*columns) for rows in waiting]
-    if rows is not None:
-        arrived = rows.withColumns({"arrived_batch": batch, **unknown})
+    if decoded is not None:
+        arrived = decoded.good.withColumns({"arrived_batch": batch, **unknown})
         parts.append(arrived.select(*columns))
     if not parts:
         return
     # Kept, as each lookup asks for its keys: without it the union above is computed for each.
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
     try:
-        if small and not waiting and all(lookup.is_direct for lookup in lookups):
-            found = records.withColumn("silver_batch", batch).toArrow()
-            if enriched.direct.lacks(found.select(keys)):
-                # A replay finds its keys, and so comes to the MERGE, which then changes nothing.
-                enriched.direct.append(look_up_directly(found, lookups))
-                return
         source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
         if not small and not waiting and _is_new(enriched, records):
-            # A replay finds its keys, as above.
+            # A replay finds its keys, and so comes to the MERGE, which then changes nothing.
             source.select(*types).write.format("delta").mode("append").save(enriched.path)
         else:
             _merge(enriched, source, lookups)
     finally:
         records.unpersist()
+
+
+def _append_directly(
+    enriched: Enriched, decoded: Decoded, lookups: Sequence[LookupState], batch_id: int
+) -> bool:
+    """Append few records of keys that are new; False, and nothing is done, if they are not."""
+    if not all(lookup.is_direct for lookup in lookups):
+        return False
+    keys = enriched.topic.key_columns
+    found = latest_here(decoded.good_table.select(_brought(enriched)), keys)
+    if not enriched.direct.lacks(found.select(keys)):  # as of a replay
+        return False
+    batch = pa.array([batch_id] * found.num_rows, pa.int64())
+    for name in BATCHES:
+        found = found.append_column(name, batch)
+    enriched.direct.append(look_up_directly(found, lookups))
+    return True
+
+
+def _brought(enriched: Enriched) -> list[str]:
+    """The columns that a record has of itself."""
+    return [*(c.name for c in own_columns(enriched.topic)), "position", "publish_time"]
 
 
 def _is_new(enriched: Enriched, records: DataFrame) -> bool:
@@ -217,7 +235,7 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
 
 
 def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Table:
-    """As `look_up`, for records none of whose lookups is known yet."""
+    """As `look_up`, for records in the driver, without the columns of their lookups."""
     missing = pa.array([0] * records.num_rows, pa.int32())
     for lookup in lookups:
         wanted = records[lookup.on].combine_chunks()
@@ -226,11 +244,8 @@ def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Ta
         place = pc.index_in(wanted.cast(known.type), known)
         parts = [rows[name].combine_chunks() for name in lookup.columns]
         row = pa.StructArray.from_arrays(parts, lookup.columns).take(place)
-        for name, column in (
-            (lookup.name, row),
-            (lookup.version, rows["position"].combine_chunks().take(place)),
-        ):
-            at = records.column_names.index(name)
-            records = records.set_column(at, name, column)
+        version = rows["position"].combine_chunks().take(place)
+        records = records.append_column(lookup.name, row)
+        records = records.append_column(lookup.version, version)
         missing = pc.add(missing, pc.cast(pc.is_null(place), pa.int32()))
     return records.append_column("missing_lookups", missing)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +17,18 @@ def latest_per_key(
     rest = [name for name in rows.columns if name not in keys]
     latest = F.max_by(F.struct(*rest), F.struct(*order)).alias("latest")
     return rows.groupBy(*keys).agg(latest).select(*keys, "latest.*").select(*rows.columns)
+
+
+def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") -> pa.Table:
+    """As `latest_per_key`, of rows in the driver, in the order of a struct column."""
+    place = rows[order].combine_chunks()
+    parts = dict(zip(place.type.names, place.flatten(), strict=True))
+    sorted_ = pc.sort_indices(pa.table(parts), [(name, "ascending") for name in parts])
+    rows = rows.take(sorted_)
+    latest = {
+        key: n for n, key in enumerate(zip(*(rows[k].to_pylist() for k in keys), strict=True))
+    }
+    return rows.take(pa.array(latest.values(), pa.int64()))
 
 
 def all_of(source: DataFrame) -> Values:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bronze.checkpoint import claim_tables
-from bronze.direct import DirectTable
+from bronze.direct import DirectTable, OpenTables
 from bronze.envelope import POSITION_FIELDS
 from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.settings import LakeSettings
@@ -207,7 +207,7 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         declared = topics.topics.get(topic)
         change["applied"] = 0
         if declared is not None:
-            change["applied"], _ = rows_of_batch(settings, topics, declared, number)
+            change["applied"], _ = rows_of_batch(OpenTables(settings), topics, declared, number)
         change["superseded"] = -sum(change.values())
         total.update(change)
         zeros = dict.fromkeys(("messages_in", "waiting", "late"), 0)
@@ -216,5 +216,6 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         DirectTable(RECONCILIATION, settings).append(rows)
         before = latest_cut(settings)
         ends = {n: json.loads(p) for n, p in before.positions.items()} if before else {}
-        DirectTable(CUTS, settings).append([Cut.now(settings, topics, number, ends).row()])
+        cut = Cut.now(OpenTables(settings), topics, number, ends)
+        DirectTable(CUTS, settings).append([cut.row()])
     return total

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Checkpoint, claim, claim_tables
-from bronze.direct import DirectTable
+from bronze.direct import DirectTable, OpenTables
 from bronze.errors import LakehouseError, SettingsError
 from bronze.failures import explain
 from bronze.job import await_streams
@@ -166,7 +166,7 @@ def _swap(
         raise LakehouseError(message)
     move(checkpoint, place)
     if last_batch(settings) != place.batch:
-        cut = Cut.now(settings, topics, place.batch, place.ends)
+        cut = Cut.now(OpenTables(settings), topics, place.batch, place.ends)
         DirectTable(CUTS, settings).append([cut.row()])
 
 

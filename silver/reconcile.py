@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bronze import metrics
 from bronze.declarations import Topic, snake_case
-from bronze.direct import DirectTable
+from bronze.direct import DirectTable, OpenTables
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
+from silver.arrivals import Arrivals
+from silver.decoded import Decoded
 from silver.tables import RECONCILIATION, enriched_table, state_table
 
-SMALL_BATCH = 20_000
+INSTANT = pa.timestamp("us", "UTC")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -86,11 +90,28 @@ class Books:
         self.topics: dict[str, TopicBooks] = {}
         self._watermarks = watermarks
 
-    def count(self, batch: DataFrame, decoded: Mapping[str, DataFrame], topics: TopicFile) -> None:
-        """Count what came and what was decoded: the one job that fills the cache of all rows."""
-        came = batch.groupBy("source").agg(F.count("*"), *(F.lit(None) for _ in COUNTS))
-        parts = [came, *(self._decoded(rows, topics.topics[n]) for n, rows in decoded.items())]
-        for row in reduce(DataFrame.unionAll, parts).collect():
+    def count(
+        self,
+        batch: DataFrame,
+        arrivals: Arrivals | None,
+        decoded: Mapping[str, Decoded],
+        topics: TopicFile,
+    ) -> None:
+        """Count what came, by bronze's logs if they tell it, and what was decoded.
+
+        For Spark it is the one job that fills the cache of all rows.
+        """
+        for name, messages in (arrivals.messages if arrivals else {}).items():
+            if messages:
+                self.topics[name] = TopicBooks(messages_in=messages)
+        if arrivals and arrivals.are_few:
+            for name, rows in decoded.items():
+                self._count_in_driver(rows.table, topics.topics[name])
+            return
+        parts = [self._decoded(rows.rows, topics.topics[n]) for n, rows in decoded.items()]
+        if not arrivals:
+            parts.append(batch.groupBy("source").agg(F.count("*"), *(F.lit(None) for _ in COUNTS)))
+        for row in reduce(DataFrame.unionAll, parts).collect() if parts else []:
             name, messages_in, *counts = row
             if messages_in:
                 self.topics.setdefault(name, TopicBooks()).messages_in = messages_in
@@ -99,6 +120,24 @@ class Books:
                 books.decoded, books.quarantined, books.late = counts[:3]
                 instants = map(_instant, counts[3:])
                 books.watermark, books.earliest, books.oldest, books.newest = instants
+
+    def _count_in_driver(self, rows: pa.Table, topic: Topic) -> None:
+        """As `_decoded`, of rows that are here."""
+        if not rows.num_rows:
+            return
+        books = self.topics.setdefault(topic.name, TopicBooks())
+        books.decoded = rows.num_rows
+        books.quarantined = rows.num_rows - rows["reason"].null_count
+        published = pc.cast(rows["publish_time"], INSTANT)
+        books.oldest, books.newest = (each.as_py() for each in pc.min_max(published).values())
+        if topic.kind == "events" and topic.event_time:
+            is_good = pc.is_null(rows["reason"])
+            at = pc.cast(rows[snake_case(topic.event_time)], INSTANT).filter(is_good)
+            published = published.filter(is_good)
+            moved = pc.if_else(pc.less(at, published), at, published)
+            books.watermark, books.earliest = pc.max(moved).as_py(), pc.min(at).as_py()
+            if known := self._watermarks.get(topic.name):
+                books.late = pc.sum(pc.less(at, pa.scalar(known, INSTANT))).as_py() or 0
 
     def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
         at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
@@ -112,17 +151,17 @@ class Books:
         counts: list[Column] = [F.count("*"), F.count("reason"), late, *micros]
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)
 
-    def count_applied(self, settings: LakeSettings, topics: TopicFile) -> None:
+    def count_applied(self, opened: OpenTables, topics: TopicFile) -> None:
         """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
         for name, books in self.topics.items():
             if books.good:
-                written = rows_of_batch(settings, topics, topics.topics[name], self.batch_id)
+                written = rows_of_batch(opened, topics, topics.topics[name], self.batch_id)
                 books.applied, books.waiting = written
 
     @property
-    def is_small(self) -> bool:
-        """Whether the batch is small enough to be handled in the driver."""
-        return sum(books.messages_in for books in self.topics.values()) <= SMALL_BATCH
+    def messages_in(self) -> int:
+        """How many messages came, of all topics."""
+        return sum(books.messages_in for books in self.topics.values())
 
     def totals(self) -> dict[str, int]:
         """Counts over all topics, for the log."""
@@ -173,12 +212,12 @@ class Books:
 
 
 def rows_of_batch(
-    settings: LakeSettings, topics: TopicFile, topic: Topic, batch_id: int
+    opened: OpenTables, topics: TopicFile, topic: Topic, batch_id: int
 ) -> tuple[int, int]:
     """How many rows a batch made or changed of a topic, and how many of them miss a lookup."""
     if topic.kind == "changelog":
-        return DirectTable(state_table(topic), settings).count(f"silver_batch = {batch_id}"), 0
-    table = DirectTable(enriched_table(topic, topics), settings)
+        return opened(state_table(topic)).count(f"silver_batch = {batch_id}"), 0
+    table = opened(enriched_table(topic, topics))
     missing = table.rows(["missing_lookups"], f"arrived_batch = {batch_id}")
     return len(missing), sum(1 for row in missing if row["missing_lookups"])
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
 from bronze.declarations import Topic, snake_case
-from bronze.direct import DirectTable
+from bronze.direct import OpenTables
 from bronze.errors import LakehouseError
 from bronze.lineage import Flow, table_place
 from bronze.listener import listen
@@ -26,9 +26,11 @@ from bronze.settings import LakeSettings
 from bronze.streams import Stream
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
+from silver.arrivals import Arrivals, few
 from silver.changelog import apply_changes
 from silver.cuts import Cut, latest_cut
-from silver.decode import AS_IT_CAME, Decoder
+from silver.decode import Decoder
+from silver.decoded import Decoded
 from silver.enrich import Enriched, LookupState, apply_events
 from silver.forgotten import Forgotten
 from silver.history import apply_history
@@ -104,7 +106,8 @@ def refine_all(
     listen(session, settings)
     messages = read_bronze(session, settings, topics)
     writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
-    return start_query(writer, settings, checkpoint, available_now=available_now)
+    trigger = settings.silver_trigger
+    return start_query(writer, trigger, checkpoint, available_now=available_now)
 
 
 def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
@@ -141,6 +144,7 @@ class Refinery:
         self._settings = settings
         self._topics = topics
         self._checkpoint = checkpoint
+        self._opened = OpenTables(settings)
         self._registry = SchemaRegistry(settings)
         self._forgotten = Forgotten(settings)
         self._maintenance = Maintenance(settings, topics, checkpoint)
@@ -152,19 +156,22 @@ class Refinery:
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
-        sources = self._checkpoint.moved(batch_id)
+        spark, spans = batch.sparkSession, self._checkpoint.moved(batch_id)
         if self._watermarks is None:  # of the batches before: a replay finds itself in the books
             self._watermarks = Watermarks.read(self._settings, batch_id)
         books = Books(batch_id, self._watermarks)
-        with self._decoded(batch, sources) as decoded:
-            books.count(batch, decoded, self._topics)
+        arrivals = Arrivals.read(self._settings, spans)
+        self._fit_to_size(spark, small=arrivals is not None and arrivals.are_few)
+        with self._decoded(batch, spans, arrivals) as decoded:
+            books.count(batch, arrivals, decoded, self._topics)
             if books.topics:  # Spark runs one empty batch for tables without rows
-                self._fit_to_size(batch.sparkSession, books)
-                self._apply(batch.sparkSession, decoded, books)
+                small = arrivals.are_few if arrivals else few(books.messages_in)
+                self._fit_to_size(spark, small=small)
+                self._apply(spark, decoded, books, small=small)
                 self._quarantine(decoded, books)
                 self._book(books)
                 books.tell(dt.datetime.now(dt.timezone.utc))
-                self._maintenance.run(batch.sparkSession, batch_id)
+                self._maintenance.run(spark, batch_id)
         log.info("batch refined", batch=batch_id, **books.totals())
 
     @contextlib.contextmanager
@@ -182,31 +189,34 @@ class Refinery:
             Topic, position and reason of each message; the reason is NULL if it is good.
         """
         books = Books(batch_id, Watermarks())
-        with self._decoded(messages, names) as decoded:
-            books.count(messages, decoded, self._topics)
-            self._apply(messages.sparkSession, decoded, books)
+        with self._decoded(messages, names, None) as decoded:
+            books.count(messages, None, decoded, self._topics)
+            self._apply(messages.sparkSession, decoded, books, small=few(books.messages_in))
             verdicts = [
-                rows.select(F.lit(name).alias("topic"), "position", "reason")
-                for name, rows in decoded.items()
+                each.rows.select(F.lit(name).alias("topic"), "position", "reason")
+                for name, each in decoded.items()
             ]
             yield reduce(DataFrame.unionAll, verdicts)
 
     @contextlib.contextmanager
-    def _decoded(self, batch: DataFrame, names: Collection[str]) -> Iterator[dict[str, DataFrame]]:
+    def _decoded(
+        self, batch: DataFrame, names: Collection[str], arrivals: Arrivals | None
+    ) -> Iterator[dict[str, Decoded]]:
         """The decoded rows of some topics of a batch, kept while the block runs."""
-        decoded = {name: self._decode(batch, name).persist() for name in names}
+        are_few = arrivals is not None and arrivals.are_few
+        decoded = {name: Decoded(self._decode(batch, name), few=are_few) for name in names}
         try:
             yield decoded
         finally:
             for rows in decoded.values():
-                rows.unpersist()
+                rows.release()
 
-    def _fit_to_size(self, spark: SparkSession, books: Books) -> None:
+    def _fit_to_size(self, spark: SparkSession, *, small: bool) -> None:
         """One task for a small batch, and no code made for it: both cost more than they save."""
         if self._partitions is None:
             self._partitions = spark.conf.get(PARTITIONS)
-        spark.conf.set(PARTITIONS, "1" if books.is_small else str(self._partitions))
-        spark.conf.set(CODEGEN, "NO_CODEGEN" if books.is_small else "FALLBACK")
+        spark.conf.set(PARTITIONS, "1" if small else str(self._partitions))
+        spark.conf.set(CODEGEN, "NO_CODEGEN" if small else "FALLBACK")
 
     def _decode(self, batch: DataFrame, name: str) -> DataFrame:
         topic, messages = self._topics.topics[name], batch.where(F.col("source") == name)
@@ -222,15 +232,17 @@ class Refinery:
             rows if topic.tombstones_days is None else refuse_collected(rows, topic, self._settings)
         )
 
-    def _apply(self, spark: SparkSession, decoded: dict[str, DataFrame], books: Books) -> None:
+    def _apply(
+        self, spark: SparkSession, decoded: dict[str, Decoded], books: Books, *, small: bool
+    ) -> None:
         rows = {
-            name: good_rows(table)
-            for name, table in decoded.items()
+            name: each
+            for name, each in decoded.items()
             if name in books.topics and books.topics[name].good
         }
         for topic in self._topics.changelogs():
             if topic.name in rows:
-                self._apply_changes(spark, rows[topic.name], topic, books)
+                self._apply_changes(spark, rows[topic.name].good, topic, books, small=small)
         for topic in self._topics.events():
             table = enriched_table(topic, self._topics)
             enriched = Enriched(
@@ -238,12 +250,12 @@ class Refinery:
                 table=table,
                 path=table.path(self._settings),
                 delta=partial(table.open, spark, self._settings),
-                direct=DirectTable(table, self._settings),
+                direct=self._opened(table),
             )
             lookups = self._lookup_states(spark, topic, rows)
             mine = rows.get(topic.name)
-            apply_events(enriched, mine, lookups, books.batch_id, small=books.is_small)
-        books.count_applied(self._settings, self._topics)
+            apply_events(enriched, mine, lookups, books.batch_id, small=small)
+        books.count_applied(self._opened, self._topics)
         self.keep_views(spark, books.batch_id)
 
     def keep_views(self, spark: SparkSession, batch_id: int) -> None:
@@ -261,7 +273,7 @@ class Refinery:
             view.make_anew(spark, batch_id)
 
     def _apply_changes(
-        self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books
+        self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books, *, small: bool
     ) -> None:
         changes = rows.withColumn("silver_batch", F.lit(books.batch_id).cast("bigint"))
         if topic.history:
@@ -269,13 +281,13 @@ class Refinery:
             apply_history(history, changes, topic)
             changes = changes.drop("valid_from")
         table = state_table(topic)
-        state, direct = table.open(spark, self._settings), DirectTable(table, self._settings)
-        apply_changes(state, direct, changes, topic, small=books.is_small)
+        state = table.open(spark, self._settings)
+        apply_changes(state, self._opened(table), changes, topic, small=small)
         if topic.merged_into:
             resolve(spark, state, self._settings, topic)
 
     def _lookup_states(
-        self, spark: SparkSession, topic: Topic, rows: dict[str, DataFrame]
+        self, spark: SparkSession, topic: Topic, rows: dict[str, Decoded]
     ) -> list[LookupState]:
         found = []
         for name, lookup in topic.lookups.items():
@@ -290,18 +302,18 @@ class Refinery:
                     key=target.key_columns[0],
                     columns=[c.name for c in lookup_columns(target, lookup.mode)],
                     state=partial(table.read, spark, self._settings),
-                    direct=DirectTable(table, self._settings),
-                    changed=rows.get(lookup.topic),
+                    direct=self._opened(table),
+                    changed=rows[lookup.topic].good if lookup.topic in rows else None,
                     is_comparable=kind is not None and kind == _kind(target, target.key[0]),
                     at=at,
                 )
             )
         return found
 
-    def _quarantine(self, decoded: dict[str, DataFrame], books: Books) -> None:
+    def _quarantine(self, decoded: dict[str, Decoded], books: Books) -> None:
         rejected = [
-            rows.where("reason IS NOT NULL").withColumn("topic", F.lit(name))
-            for name, rows in decoded.items()
+            each.rows.where("reason IS NOT NULL").withColumn("topic", F.lit(name))
+            for name, each in decoded.items()
             if name in books.topics and books.topics[name].quarantined
         ]
         if rejected:
@@ -323,21 +335,16 @@ class Refinery:
         """Write the books, and last the cut, which says that the batch is whole."""
         self._append_once(RECONCILIATION, books.rows(), books.batch_id)
         ends = self._checkpoint.ends(books.batch_id)
-        cut = Cut.now(self._settings, self._topics, books.batch_id, ends)
+        cut = Cut.now(self._opened, self._topics, books.batch_id, ends)
         self._append_once(CUTS, [cut.row()], books.batch_id)
         books.advance()
         self._cut = cut
 
     def _append_once(self, table: TableSpec, rows: list[dict[str, Any]], batch_id: int) -> None:
         app_id = self._checkpoint.app_id(table)
-        DirectTable(table, self._settings).append_once(rows, app_id, batch_id)
+        self._opened(table).append_once(rows, app_id, batch_id)
 
 
 def _kind(topic: Topic, field: str) -> str | None:
     """Of a field: what values of it can be compared with outside of Spark, None for nothing."""
     return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)
-
-
-def good_rows(decoded: DataFrame) -> DataFrame:
-    """The decoded records without a reason to refuse them, bare of what came."""
-    return decoded.where("reason IS NULL").drop("reason", "schema_version", *AS_IT_CAME)

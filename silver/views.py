@@ -29,9 +29,9 @@ from bronze.failures import explain
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
+from silver.arrivals import few
 from silver.cuts import Cut
 from silver.merging import all_of
-from silver.reconcile import SMALL_BATCH
 from silver.tables import enriched_table, lookup_columns, state_table, view_table
 
 DEFINITION = "lakehouse.view"
@@ -114,7 +114,7 @@ class KeptView:
             elif before is not None and self._has_moved(opened, before):
                 finds = self._finds_by_key(own, opened)
                 keys = self._changed_keys(opened, batch_id, before) if finds else None
-                if keys is None or len(keys) > SMALL_BATCH:
+                if keys is None or not few(len(keys)):
                     self.make_anew(spark, batch_id)
                 elif keys:
                     self._follow(spark, own, batch_id, keys)

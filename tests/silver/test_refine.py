@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
 from bronze.topics import TopicFile
-from silver import reconcile
+from silver import arrivals
+from silver.decode import Decoder
 from silver.refine import Refinery, refine
 
 
@@ -58,7 +59,7 @@ def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
     batches = [messages[begin:end] for begin, end in itertools.pairwise(cuts)]
     model = Lake()
     for number, small in ((0, 1000), (2, 0), (1, 0), (3, 1000)):
-        monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
+        monkeypatch.setattr(arrivals, "FEW", small)
         batch = batches[number]
         rng.shuffle(batch)
         lake.put(batch)
@@ -141,12 +142,12 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
     lake.refine()
     lake.put(batch)
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         message = "killed here"
         raise RuntimeError(message)
 
     for step, small in (("_apply", 1000), ("_quarantine", 0), ("_book", 1000)):
-        monkeypatch.setattr(reconcile, "SMALL_BATCH", small)
+        monkeypatch.setattr(arrivals, "FEW", small)
         with monkeypatch.context() as patch:
             patch.setattr(Refinery, step, die)
             with pytest.raises(Exception, match="killed here"):
@@ -159,6 +160,24 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
     sums = lake.table("reconciliation").groupBy().sum().collect()[0]
     assert sums["sum(messages_in)"] == 60
     assert sums["sum(quarantined)"] == len(model.quarantined)
+
+
+def test_a_batch_that_has_not_all_that_bronze_says_stops_the_job_and_books_nothing(
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 7: what came is counted by bronze's log, and not by what was read of it."""
+    lake.put(history(6, 20))
+    lake.refine()
+    books = lake.table("reconciliation").collect()
+    lake.put([message("orders", 100 + entry, 1, b"{}") for entry in range(3)])
+    decode = Decoder.rows
+    with monkeypatch.context() as patch:
+        patch.setattr(Decoder, "rows", lambda *args: decode(*args).where("position.entry <> 101"))
+        with pytest.raises(Exception, match=r"Batch 1 of silver does not add up for topic orders"):
+            lake.refine()
+    assert lake.table("reconciliation").collect() == books
+    lake.refine()
+    assert lake.table("reconciliation").where("silver_batch = 1").first()["messages_in"] == 3
 
 
 def test_the_same_batch_run_twice_writes_nothing_the_second_time(
