@@ -94,15 +94,11 @@ def apply_events(
         small: whether the batch has few records.
     """
     waiting = waiting_for(enriched, lookups)
-    if small and decoded and not waiting and _append_directly(enriched, decoded, lookups, batch_id):
+    append = _append_directly if small else _append_by_spark
+    if decoded and not waiting and append(enriched, decoded, lookups, batch_id):
         return
     keys = enriched.topic.key_columns
-    types = {column.name: column.type for column in enriched.table.columns}
-    unknown = {
-        name: F.lit(None).cast(types[name])
-        for lookup in lookups
-        for name in (lookup.name, lookup.version)
-    }
+    unknown = _unknown(enriched, lookups)
     columns = [*_brought(enriched), "arrived_batch", *unknown]
     batch = F.lit(batch_id).cast("bigint")
     parts = [rows.select(*columns) for rows in waiting]
@@ -117,7 +113,7 @@ def apply_events(
         source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
         if not small and not waiting and _is_new(enriched, records):
             # A replay finds its keys, and so comes to the MERGE, which then changes nothing.
-            source.select(*types).write.format("delta").mode("append").save(enriched.path)
+            _append(enriched, source)
         else:
             _merge(enriched, source, lookups)
     finally:
@@ -139,6 +135,36 @@ def _append_directly(
         found = found.append_column(name, batch)
     enriched.direct.append(look_up_directly(found, lookups))
     return True
+
+
+def _append_by_spark(
+    enriched: Enriched, decoded: Decoded, lookups: Sequence[LookupState], batch_id: int
+) -> bool:
+    """The same, of many records: their keys alone come to the driver, if they are numbers."""
+    keys, kinds = enriched.topic.key_columns, enriched.topic.fields
+    if not all(kinds[name].type in ("int", "long") for name in enriched.topic.key):
+        return False
+    found = decoded.good.select(keys).toArrow()
+    is_once = found.group_by(keys).aggregate([]).num_rows == found.num_rows
+    if not is_once or not enriched.direct.lacks(found):
+        return False
+    unknown = _unknown(enriched, lookups)
+    batch = dict.fromkeys(BATCHES, F.lit(batch_id).cast("bigint"))
+    records = decoded.good.select(_brought(enriched)).withColumns({**batch, **unknown})
+    _append(enriched, look_up(records, lookups, small=False))
+    return True
+
+
+def _append(enriched: Enriched, source: DataFrame) -> None:
+    names = [column.name for column in enriched.table.columns]
+    source.select(names).write.format("delta").mode("append").save(enriched.path)
+
+
+def _unknown(enriched: Enriched, lookups: Sequence[LookupState]) -> dict[str, Column]:
+    """The columns of the lookups, as nothing is known yet."""
+    types = {column.name: column.type for column in enriched.table.columns}
+    names = [name for lookup in lookups for name in (lookup.name, lookup.version)]
+    return {name: F.lit(None).cast(types[name]) for name in names}
 
 
 def _brought(enriched: Enriched) -> list[str]:

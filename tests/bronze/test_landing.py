@@ -93,7 +93,9 @@ def test_how_many_the_driver_takes_follows_from_how_large_the_last_ones_were(
     assert ["delta-rs" in writer for writer in writers] == [
         *(False, True, True, False, False, True, True, True)
     ]
-    there = DeltaTable(table.path(settings)).to_pyarrow_table(columns=["entry"])["entry"].to_pylist()
+    there = (
+        DeltaTable(table.path(settings)).to_pyarrow_table(columns=["entry"])["entry"].to_pylist()
+    )
     assert sorted(there) == list(range(first))
 
 
