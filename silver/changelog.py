@@ -9,18 +9,17 @@ A message that truncates stays as a row without a key, marked `truncated`: what 
 whenever it comes, is deleted.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
 from bronze.direct import DirectTable
 from bronze.tables import match
-from silver.merging import all_of, latest_per_key
+from silver.merging import all_of, is_older, latest_per_key
 from silver.partial import apply_partial_changes
 
 
@@ -98,14 +97,3 @@ def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> 
     if any_new:
         merge = merge.whenNotMatchedBySourceDelete(is_older("t.", latest))
     merge.execute()
-
-
-def is_older(row: str, order: Mapping[str, Any]) -> Column:
-    """Whether a row is before an order, field by field; what has no sequence is before all."""
-    fields = {name: value for name, value in order.items() if name != "position"}
-    fields |= {f"position.{name}": value for name, value in order["position"].items()}
-    older = F.lit(False)
-    for name, value in reversed(fields.items()):
-        column = F.col(f"{row}{name}")
-        older = column.isNull() | (column < F.lit(value)) | ((column == F.lit(value)) & older)
-    return older

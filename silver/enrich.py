@@ -174,6 +174,11 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
             since = changed.groupBy(key).agg(F.min("valid_from").alias("_since"))
             after = table.join(F.broadcast(since), lookup.on)
             found.append(after.where(F.col(lookup.at) >= F.col("_since")))
+            if "mark" in changed.columns:
+                truncations = changed.where("mark = 'truncated'")
+                [[begin]] = truncations.agg(F.min("valid_from")).collect()
+                if begin is not None:
+                    found.append(table.where(F.col(lookup.at) >= F.lit(begin)))
     return found
 
 

@@ -188,6 +188,7 @@ def _orders(topic: Topic) -> str:
 
 def history_table(topic: Topic) -> TableSpec:
     """All versions of a changelog (type 2). Grain: one message, valid for a span of event time."""
+    mark = Column("mark", "string", "Instead of a key: `truncated`, which ended what is older")
     return TableSpec(
         "silver",
         f"{topic.name}_history",
@@ -197,6 +198,7 @@ def history_table(topic: Topic) -> TableSpec:
             Column("is_deleted", "boolean", "The key was deleted", nullable=False),
             Column("valid_from", "timestamp", "Event time of the version", nullable=False),
             Column("valid_to", "timestamp", "Event time of the next one, NULL for the last"),
+            *([mark] if topic.truncates else []),
             *_MADE_FROM,
         ),
         _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),

@@ -22,7 +22,8 @@ from pyspark.sql import functions as F
 from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
-from silver.changelog import is_older, merge_later
+from silver.changelog import merge_later
+from silver.merging import is_older
 from silver.tables import state_table
 
 COLLECTED = "collected"

@@ -1,4 +1,4 @@
-"""What changelogs may declare: envelopes, truncation, partial updates, history, merged keys."""
+"""What changelogs may declare: envelopes, truncation, partial updates, merged keys."""
 
 import itertools
 import json
@@ -44,29 +44,6 @@ version = "int"
 op = { type = "string", required = false }
 name = { type = "string", required = false }
 town = { type = "string", required = false }
-"""
-
-HISTORY = """
-[topics.rates]
-kind = "changelog"
-key = ["currency"]
-history = true
-event_time = "at"
-[topics.rates.fields]
-currency = "string"
-at = "timestamp_ms"
-rate = "int"
-
-[topics.sales]
-kind = "events"
-key = ["id"]
-event_time = "at"
-[topics.sales.fields]
-id = "int"
-currency = "string"
-at = "timestamp_ms"
-[topics.sales.lookups]
-rate = { topic = "rates", on = "currency", mode = "as_of" }
 """
 
 
@@ -206,51 +183,6 @@ def test_a_real_table_with_partial_updates_is_the_model(
                 None if registers["_deleted"].is_later_than(registers[name]) else registers[name]
             )
             assert found[key][name] == (shown.value if shown else None), (key, name)
-
-
-def test_history_and_as_of_are_the_same_in_any_order_and_cut(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Invariants 3 and 4: a full replay gives the same tables, the numbers of batches apart."""
-    rng = random.Random(1)
-    messages = [
-        json_message("rates", n, c, currency=c, at=rng.randrange(50), rate=n)
-        for n, c in enumerate(rng.choices("ab", k=12))
-    ]
-    messages += [
-        json_message("sales", n, id=n, currency=rng.choice("abc"), at=rng.randrange(50))
-        for n in range(20)
-    ]
-    found = []
-    for name, count in (("cut", 3), ("whole", 1)):
-        lake = SilverLake(spark, tmp_path / name, declared(tmp_path, HISTORY))
-        rng.shuffle(messages)
-        for batch in range(count):
-            lake.put(messages[batch::count])
-            lake.refine()
-        history = lake.table("rates_history").drop("silver_batch")
-        sales = lake.table("enriched_sales").drop("silver_batch", "arrived_batch")
-        found.append((history.orderBy("position").collect(), sales.orderBy("id").collect()))
-    assert found[0] == found[1]
-    history, sales = found[0]
-    for row in history:
-        later = [
-            (other["valid_from"], other["position"])
-            for other in history
-            if other["currency"] == row["currency"]
-            and (other["valid_from"], other["position"]) > (row["valid_from"], row["position"])
-        ]
-        assert row["valid_to"] == min(later, default=(None,))[0]
-    for sale in sales:
-        versions = [
-            (row["valid_from"], row["position"], row["rate"])
-            for row in history
-            if row["currency"] == sale["currency"] and row["valid_from"] <= sale["at"]
-        ]
-        expected = max(versions, default=(None, None, None))
-        assert (sale["rate"] and sale["rate"]["rate"]) == expected[2]
-        assert sale["rate_position"] == expected[1]
-        assert sale["missing_lookups"] == int(not versions)
 
 
 @pytest.mark.parametrize(
