@@ -233,7 +233,7 @@ class Topic(Declaration):
                 "without a sequence"
             )
         if self.updates == "partial":
-            for name in ("truncate", "envelope", "history", "merged_into", "tombstones_days"):
+            for name in ("history", "merged_into"):
                 if getattr(self, name):
                     self._refuse(f"has partial updates, which do not go with '{name}'")
         if any(lookup.mode == "as_of" for lookup in self.lookups.values()) and (

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 Values = dict[str, str | Column]
+Order = Mapping[str, Any]  # of a message: the values of the columns that order it
 
 
 def latest_per_key(
@@ -23,7 +24,7 @@ def all_of(source: DataFrame) -> Values:
     return {name: f"s.`{name}`" for name in source.columns}
 
 
-def is_older(row: str, order: Mapping[str, Any]) -> Column:
+def is_older(row: str, order: Order) -> Column:
     """Whether a row is before an order, field by field; what has no sequence is before all."""
     fields = {name: value for name, value in order.items() if name != "position"}
     fields |= {f"position.{name}": value for name, value in order["position"].items()}

@@ -11,7 +11,7 @@ from bronze.declarations import FieldSpec, Topic, View, hash_column, snake_case
 from bronze.envelope import Column
 from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
-from silver.partial import DELETED, UPSERTED, registers
+from silver.partial import COLLECTED, DELETED, UPSERTED, registers
 
 POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"
 
@@ -182,7 +182,9 @@ _MADE_FROM = (
 def _orders(topic: Topic) -> str:
     types = {c.name: c.type for c in field_columns(topic)} | {"position": POSITION}
     order = ",".join(f"{name}:{types[name]}" for name in topic.order_columns)
-    names = (UPSERTED, DELETED, *registers(topic))
+    names = [UPSERTED, DELETED, *registers(topic)]
+    if topic.tombstones_days is not None:
+        names.append(COLLECTED)
     return f"struct<{','.join(f'{name}:struct<{order}>' for name in names)}>"
 
 
