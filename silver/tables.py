@@ -129,10 +129,10 @@ def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[s
     return {PERSONAL: json.dumps(found)} if found else {}
 
 
-def lookup_columns(topic: Topic, mode: str) -> list[Column]:
+def lookup_columns(topic: Topic) -> list[Column]:
     """What a looked-up row has: the topic's columns, and what became of the key."""
     found = field_columns(topic)
-    if topic.merged_into and mode == "latest":
+    if topic.merged_into:
         found.append(_resolved(topic))
     return [*found, Column("is_deleted", "boolean", "Whether the key was deleted")]
 
@@ -212,7 +212,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
     """Events with their lookups. Grain: one key of the topic, exactly once."""
     lookups: list[Column] = []
     for name, lookup in topic.lookups.items():
-        parts = lookup_columns(topics.topics[lookup.topic], lookup.mode)
+        parts = lookup_columns(topics.topics[lookup.topic])
         row = f"struct<{','.join(f'{c.name}:{c.type}' for c in parts)}>"
         when = "as of arrival" if lookup.mode == "latest" else "as of the event time"
         lookups.append(Column(name, row, f"Row of {lookup.topic} {when}; NULL if unknown"))

@@ -1,6 +1,6 @@
 """What the history of a changelog must be, in plain Python: instant by instant, and by batches."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -63,3 +63,13 @@ class Woven:
             for version, end in self.ends.items()
             if version.key is not None and version.at <= instant and (end is None or instant < end)
         }
+
+
+def chain(parents: Mapping[str, str | None], key: str) -> tuple[list[str], str | None]:
+    """The keys that a chain of merges passes, and the one at its end; None if it goes round."""
+    links = [key]
+    while (parent := parents.get(links[-1])) is not None:
+        if parent in links:
+            return links, None
+        links.append(parent)
+    return links, links[-1]

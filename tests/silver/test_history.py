@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from history_model import Version, Woven, valid
+from history_model import Version, Woven, chain, valid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import json_message
@@ -14,6 +14,8 @@ from model import Message
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
+
+from silver.merged import passed, spans
 
 TOPICS = """
 [topics.rates]
@@ -33,10 +35,12 @@ op = { type = "string", required = false }
 [topics.people]
 kind = "changelog"
 key = ["id"]
+merged_into = "parent"
 history = true
 event_time = "at"
 [topics.people.fields]
 id = "string"
+parent = { type = "string", required = false }
 at = "timestamp_ms"
 
 [topics.sales]
@@ -53,6 +57,8 @@ rate = { topic = "rates", on = "currency", mode = "as_of" }
 buyer = { topic = "people", on = "person", mode = "as_of" }
 """
 KEYS, INSTANTS = "ab", range(12)
+# By the number of the message: into whom somebody is merged. Most are in chains, some go round.
+PARENTS = [random.Random(n).choice([None, *"abcd"]) for n in range(24)]
 
 versions = st.builds(
     Version,
@@ -81,6 +87,32 @@ def test_any_order_cut_and_replay_gives_what_was_valid_at_each_instant(
         assert woven.valid(instant) == valid(history, instant)
 
 
+parents = st.lists(st.sampled_from([None, *"abcd"]), min_size=8, max_size=8)
+
+
+@settings(max_examples=500, deadline=None)
+@given(by_key=st.fixed_dictionaries(dict.fromkeys("abc", parents)))
+def test_chains_of_merges_end_at_each_instant_where_they_end(
+    by_key: dict[str, list[str | None]],
+) -> None:
+    """Of each key the parent at eight instants; `d` is never merged."""
+    merged = {
+        key: [(parent, n, n + 1) for n, parent in enumerate(found) if parent is not None]
+        for key, found in by_key.items()
+    }
+    merged = {key: found for key, found in merged.items() if found}
+    ends, others = list(spans(merged)), set(passed(merged))
+    for instant in range(8):
+        now = {key: found[instant] for key, found in by_key.items()}
+        for key in "abc":
+            links, end = chain(now, key)
+            found = [
+                into for k, begin, until, into in ends if k == key and begin <= instant < until
+            ]
+            assert found == ([end] if now[key] is not None else [])
+            assert {(key, link) for link in links[1:] if link in merged} <= others
+
+
 def rate(version: Version) -> Message:
     content: dict[str, Any] = {"currency": version.key, "version": version.order[0]}
     content["op"] = "t" if version.key is None else "u"
@@ -88,7 +120,8 @@ def rate(version: Version) -> Message:
 
 
 def person(version: Version) -> Message:
-    return json_message("people", version.order[1], version.key, id=version.key, at=version.at)
+    fields = {"id": version.key, "at": version.at, "parent": PARENTS[version.order[1]]}
+    return json_message("people", version.order[1], **fields)
 
 
 def instant(value: dt.datetime) -> int:
@@ -104,7 +137,7 @@ def test_real_tables_hold_what_was_valid_whatever_came_when(
         Version(rng.choice([*KEYS * 3, None]), (rng.randrange(8), n), rng.choice(INSTANTS))
         for n in range(24)
     ]
-    people = [Version(rng.choice(KEYS), (0, n), rng.choice(INSTANTS)) for n in range(12)]
+    people = [Version(rng.choice("abc"), (0, n), rng.choice(INSTANTS)) for n in range(24)]
     sales = {n: (rng.choice("abc"), rng.choice("abc"), at) for n, at in enumerate([*INSTANTS] * 3)}
     messages = [*map(rate, rates), *map(person, people)]
     messages += [
@@ -137,6 +170,7 @@ def test_real_tables_hold_what_was_valid_whatever_came_when(
                 and (row["valid_to"] is None or at < instant(row["valid_to"]))
             }
             assert held == {key: each.order[1] for key, each in valid(given_, at).items()}, at
+    ends = dict[int, tuple[int, str | None]]()
     for row in enriched:
         currency, buyer, at = sales[row["id"]]
         expected = [valid(rates, at).get(currency), valid(people, at).get(buyer)]
@@ -145,4 +179,11 @@ def test_real_tables_hold_what_was_valid_whatever_came_when(
             each and each.order[1] for each in expected
         ]
         assert row["missing_lookups"] == expected.count(None)
+        if row["buyer"] is not None:
+            then = valid(people, at)
+            now = {key: PARENTS[version.order[1]] for key, version in then.items()}
+            ends[row["id"]] = len((walk := chain(now, buyer))[0]), walk[1]
+            assert row["buyer"]["resolved_id"] == walk[1], (row["id"], walk)
+    assert any(links > 2 and end for links, end in ends.values()), "of a chain of two merges"
+    assert any(end is None for _, end in ends.values()), "of a cycle"
     assert any(row["mark"] == "truncated" for row in histories[0])
