@@ -233,11 +233,9 @@ class Topic(Declaration):
                 "without a sequence"
             )
         if self.updates == "partial":
-            for name in ("truncate", "envelope", "history", "merged_into", "tombstones_days"):
+            for name in ("history", "merged_into"):
                 if getattr(self, name):
                     self._refuse(f"has partial updates, which do not go with '{name}'")
-        if self.history and self.truncate:
-            self._refuse("has a history, which does not go with 'truncate'")
         if any(lookup.mode == "as_of" for lookup in self.lookups.values()) and (
             self.event_time is None or self.fields[self.event_time].nullable
         ):

@@ -6,21 +6,15 @@ within milliseconds, and last the cut, which says which versions belong together
 """
 
 import datetime as dt
-import json
-import os
 import shutil
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.transaction import AddAction, RemoveAction
 
 from bronze.direct import DirectTable
+from bronze.linking import LinkedTable
 from bronze.settings import LakeSettings
 from gold.endpoint import query_endpoint
 from gold.tables import BUILT, CUTS
@@ -81,7 +75,7 @@ def publish(
     for table in tables.values():
         table.link()
     for table in tables.values():
-        table.commit()
+        table.publish()
     built_versions = _versions(settings, BUILT, built)
     cut = PublishedCut(
         published_at=dt.datetime.now(dt.timezone.utc),
@@ -120,59 +114,27 @@ def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[
     return {name: DeltaTable(settings.table_path(layer, name)).version() for name in names}
 
 
-class _Mart:
+class _Mart(LinkedTable):
     """A published table, and the build that it is to become."""
 
     def __init__(self, settings: LakeSettings, name: str) -> None:
-        self._from = Path(settings.table_path(BUILT, name))
-        self._to = Path(settings.table_path("gold", name))
-        self._build = DeltaTable(self._from)
-        self.is_new = not DeltaTable.is_deltatable(str(self._to))
-        described = self._build.metadata()
-        self._table = DeltaTable.create(
-            self._to,
-            schema=self._build.schema(),
+        build, mart = settings.table_path(BUILT, name), settings.table_path("gold", name)
+        self.is_new = not DeltaTable.is_deltatable(mart)
+        built = DeltaTable(build)
+        DeltaTable.create(
+            mart,
+            schema=built.schema(),
             mode="ignore",
-            description=described.description,
+            description=built.metadata().description,
             configuration={"delta.logRetentionDuration": "interval 7 days"},
         )
+        super().__init__(build, mart)
         self._days = settings.history_days
 
-    @property
-    def version(self) -> int:
-        """The version that readers see."""
-        return self._table.version()
-
-    def link(self) -> None:
-        """Bring the new files; nobody sees them yet."""
-        for path in self._files(self._build).keys() - self._files(self._table).keys():
-            target = self._to / path
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _link(self._from / path, target)
-
-    def commit(self) -> None:
-        """Let readers see them, if there is anything new."""
-        new, old = self._files(self._build), self._files(self._table)
-        is_changed = self._build.schema() != self._table.schema()
-        if new.keys() == old.keys() and not is_changed:
-            return
-        gone = [_remove(row) for path, row in old.items() if path not in new]
-        actions: list[AddAction | RemoveAction] = [
-            _add(row) for path, row in new.items() if is_changed or path not in old
-        ]
-        if not is_changed:  # else the transaction takes away all that is there
-            actions += gone
-        mode = "overwrite" if is_changed else "append"
-        self._table.create_write_transaction(actions, mode, self._build.schema())
-        self._table.update_incremental()
-        if len(gone) > MANY_FILES:
-            self._table.vacuum(self._days * 24, dry_run=False)
-
-    @staticmethod
-    def _files(table: DeltaTable) -> dict[str, dict[str, Any]]:
-        rows = pa.table(table.get_add_actions()).to_pylist()
-        return {row["path"]: row for row in rows}
+    def publish(self) -> None:
+        """Let readers see the build, and forget old files where many have gone."""
+        if self.commit() > MANY_FILES:
+            DeltaTable(self.path).vacuum(self._days * 24, dry_run=False)
 
 
 def _keep_small(path: str, days: int) -> None:
@@ -182,43 +144,3 @@ def _keep_small(path: str, days: int) -> None:
     if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:
         table.optimize.compact(target_size=SMALL_FILE * 8)
         table.vacuum(days * 24, dry_run=False)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        draft = target.with_name(f".{target.name}")
-        shutil.copy2(source, draft)
-        draft.replace(target)
-
-
-def _add(row: dict[str, Any]) -> AddAction:
-    stats = {
-        "numRecords": row["num_records"],
-        "minValues": _comparable(row.get("min")),
-        "maxValues": _comparable(row.get("max")),
-        "nullCount": row.get("null_count") or {},
-    }
-    text = json.dumps(stats)
-    return AddAction(row["path"], row["size_bytes"], {}, row["modification_time"], True, text)
-
-
-def _remove(row: dict[str, Any]) -> RemoveAction:
-    now = int(time.time() * 1000)
-    return RemoveAction(row["path"], True, now, row["size_bytes"], {})
-
-
-def _comparable(values: dict[str, Any] | None) -> dict[str, Any]:
-    """Statistics as Delta's log has them; instants are left out, as it rounds them."""
-    found: dict[str, Any] = {}
-    for name, value in (values or {}).items():
-        if isinstance(value, bool | dt.datetime) or value is None:
-            continue
-        if isinstance(value, int | float | str):
-            found[name] = value
-        elif isinstance(value, Decimal):
-            found[name] = float(value)
-        elif isinstance(value, dt.date):
-            found[name] = value.isoformat()
-    return found

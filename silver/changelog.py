@@ -9,18 +9,17 @@ A message that truncates stays as a row without a key, marked `truncated`: what 
 whenever it comes, is deleted.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
 from bronze.direct import DirectTable
 from bronze.tables import match
-from silver.merging import all_of, latest_per_key
+from silver.merging import Order, all_of, is_older, latest_per_key
 from silver.partial import apply_partial_changes
 
 
@@ -39,10 +38,13 @@ def apply_changes(
     if topic.merged_into:  # until `merged.py` has followed the chain
         known = F.coalesce(snake_case(topic.merged_into), topic.key_columns[0])
         rows = rows.withColumn("resolved_id", known)
+    truncation = None
+    if topic.truncates:
+        rows, truncation = _see_truncations(state, rows, topic)
     if topic.updates == "partial":
-        apply_partial_changes(state, rows, topic)
+        apply_partial_changes(state, rows, topic, truncation)
     elif topic.truncates:
-        _apply_with_truncation(state, rows, topic)
+        _apply_with_truncation(state, rows, topic, truncation)
     else:
         source = latest_per_key(rows, topic.key_columns, topic.order_columns)
         if small and len(topic.key) == 1 and direct.finds_by(topic.key_columns[0]):
@@ -81,31 +83,30 @@ def merge_later(state: DeltaTable, source: DataFrame, condition: str, topic: Top
     return _update(state, source, condition, topic).whenNotMatchedInsert(values=all_of(source))
 
 
-def _apply_with_truncation(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
-    """As without, and what is older than the latest truncation is deleted or not let in."""
-    order, keys = F.struct(*topic.order_columns).alias("order"), [*topic.key_columns, "mark"]
+def _see_truncations(
+    state: DeltaTable, rows: DataFrame, topic: Topic
+) -> tuple[DataFrame, Order | None]:
+    """The rows without those older than the latest truncation, and its order if it is of them."""
+    order = F.struct(*topic.order_columns).alias("order")
     known, new = (
         each.where("mark = 'truncated'").select(order, F.lit(is_new).alias("is_new"))
         for each, is_new in ((state.toDF(), False), (rows, True))
     )
     [[latest, any_new]] = known.unionAll(new).agg(F.max("order"), F.bool_or("is_new")).collect()
-    if latest is not None:
-        latest = latest.asDict(recursive=True)
-        rows = rows.where(~is_older("", latest))
+    if latest is None:
+        return rows, None
+    latest = latest.asDict(recursive=True)
+    return rows.where(~is_older("", latest)), latest if any_new else None
+
+
+def _apply_with_truncation(
+    state: DeltaTable, rows: DataFrame, topic: Topic, truncation: Order | None
+) -> None:
+    """As without, and what is older than a new truncation is deleted."""
+    keys = [*topic.key_columns, "mark"]
     source = latest_per_key(rows, keys, topic.order_columns)
     # The keys of a mark are NULL, and so equal to each other.
     merge = merge_later(state, source, match(keys, "<=>"), topic)
-    if any_new:
-        merge = merge.whenNotMatchedBySourceDelete(is_older("t.", latest))
+    if truncation is not None:
+        merge = merge.whenNotMatchedBySourceDelete(is_older("t.", truncation))
     merge.execute()
-
-
-def is_older(row: str, order: Mapping[str, Any]) -> Column:
-    """Whether a row is before an order, field by field; what has no sequence is before all."""
-    fields = {name: value for name, value in order.items() if name != "position"}
-    fields |= {f"position.{name}": value for name, value in order["position"].items()}
-    older = F.lit(False)
-    for name, value in reversed(fields.items()):
-        column = F.col(f"{row}{name}")
-        older = column.isNull() | (column < F.lit(value)) | ((column == F.lit(value)) & older)
-    return older

@@ -95,9 +95,18 @@ class Decoder:
 
 
 def _present(topic: Topic) -> dict[str, Column]:
-    if topic.updates == "partial":
-        return {"_present": F.json_object_keys("_read.json")}
-    return {}
+    if topic.updates != "partial":
+        return {}
+    row = F.get_json_object("_read.json", "$.after") if topic.envelope else F.col("_read.json")
+    elsewhere = [
+        F.when(_text_at(spec.path).isNotNull(), F.lit(name))
+        for name, spec in topic.fields.items()
+        if spec.path
+    ]
+    keys = F.coalesce(F.json_object_keys(row), F.array().cast("array<string>"))
+    return {
+        "_present": F.array_union(keys, F.array_compact(F.array(*elsewhere))) if elsewhere else keys
+    }
 
 
 def _reason(topic: Topic) -> Column:

@@ -22,11 +22,13 @@ from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.tables import TableSpec, match
 from silver.decoded import Decoded
+from silver.merged import Chains
 from silver.merging import all_of, latest_here, latest_per_key
 from silver.tables import BATCHES, own_columns
 
 VALID = ("valid_from", "valid_to")
 MISSING = "missing_lookups > 0"
+RESOLVED = "resolved_id"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class LookupState:
     after this batch, or the history, as Spark opens it; direct: as we do. changed: rows of the keys
     that this batch touched, None if it touched none. is_comparable: whether `on` and `key` can be
     compared without Spark. at: for a lookup in the history, the record's column with its event
-    time.
+    time. chains: for such a lookup, the merged keys of then, where keys are merged.
     """
 
     name: str
@@ -61,6 +63,7 @@ class LookupState:
     changed: DataFrame | None
     is_comparable: bool
     at: str | None = None
+    chains: Chains | None = None
 
     @property
     def is_direct(self) -> bool:
@@ -183,7 +186,8 @@ def _is_new(enriched: Enriched, records: DataFrame) -> bool:
 def _merge(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> None:
     values = all_of(source)
     better = ["s.missing_lookups < t.missing_lookups"]
-    better += [f"NOT (s.`{x.version}` <=> t.`{x.version}`)" for x in lookups if x.at]
+    moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.chains]
+    better += [f"NOT (s.`{name}` <=> t.`{name}`)" for name in moving]
     completes = f"s.position = t.position AND ({' OR '.join(better)})"
     (
         enriched.delta()
@@ -215,9 +219,18 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
             missing = table.where(MISSING).where(F.col(lookup.name).isNull())
             found.append(missing.join(keys, lookup.on, "left_semi"))
         else:
-            since = changed.groupBy(key).agg(F.min("valid_from").alias("_since"))
+            since = changed.select(key, F.col("valid_from").alias("_since"))
+            if lookup.chains and (chains := lookup.chains.passed(changed.sparkSession)):
+                of_others = since.join(F.broadcast(chains), F.col(lookup.on) == F.col("_passed"))
+                since = since.unionAll(of_others.select("_key", "_since"))
+            since = since.groupBy(lookup.on).agg(F.min("_since").alias("_since"))
             after = table.join(F.broadcast(since), lookup.on)
             found.append(after.where(F.col(lookup.at) >= F.col("_since")))
+            if "mark" in changed.columns:
+                truncations = changed.where("mark = 'truncated'")
+                [[begin]] = truncations.agg(F.min("valid_from")).collect()
+                if begin is not None:
+                    found.append(table.where(F.col(lookup.at) >= F.lit(begin)))
     return found
 
 
@@ -238,7 +251,7 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
             .join(wanted, lookup.key, "left_semi")
             .select(
                 F.col(lookup.key).alias(lookup.on),
-                F.struct(*lookup.columns).alias("_row"),
+                F.struct(*_row_of(lookup)).alias("_row"),
                 F.col("position").alias("_version"),
                 *(F.col(name).alias(f"_{name}") for name in VALID if lookup.at),
             )
@@ -255,9 +268,28 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
             same = F.col(f"r.{lookup.on}") == F.col(f"h.{lookup.on}")
             joined = result.alias("r").join(rows.alias("h"), same & valid, "left")
             joined = joined.drop(F.col(f"h.{lookup.on}"), *(f"_{name}" for name in VALID))
-        result = joined.withColumns(filled).drop(*known.values())
+        result = _resolve(joined.withColumns(filled).drop(*known.values()), lookup)
         missing.append(F.col(lookup.name).isNull().cast("int"))
     return result.withColumn("missing_lookups", reduce(Column.__add__, missing))
+
+
+def _row_of(lookup: LookupState) -> list[Column]:
+    """The columns of a looked-up row; a history has no survivors, which depend on the instant."""
+    own = {RESOLVED: F.col(lookup.key).alias(RESOLVED)} if lookup.at else {}
+    return [own.get(name, F.col(name)) for name in lookup.columns]
+
+
+def _resolve(records: DataFrame, lookup: LookupState) -> DataFrame:
+    """The records, with the survivor of then in the row of a key that was merged then."""
+    ends = lookup.chains.ends(records.sparkSession) if lookup.chains else None
+    if ends is None or lookup.at is None:
+        return records
+    at = F.unix_micros(F.col(lookup.at).cast("timestamp"))
+    then = (F.col("_begin") <= at) & (at < F.col("_end"))
+    joined = records.join(F.broadcast(ends), (F.col(lookup.on) == F.col("_key")) & then, "left")
+    survivor = F.col(lookup.name).withField(RESOLVED, F.col("_into"))
+    found = F.when(F.col("_key").isNotNull(), survivor).otherwise(F.col(lookup.name))
+    return joined.withColumn(lookup.name, found).drop(*ends.columns)
 
 
 def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Table:

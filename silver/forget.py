@@ -123,17 +123,17 @@ class Removal:
             on = snake_case(lookup.on)
             for text, other in self._person.pseudonyms.items():
                 named = F.lit(other).cast(kinds[on])
-                tombstone = self._tombstone(lookup.mode, named)
+                tombstone = self._tombstone(named)
                 row: Values = {n: F.lit(None).cast(kinds[n]) for n in hidden if n != on}
                 row |= {on: named, **self._batch}
                 row[name] = F.when(F.col(name).isNotNull(), tombstone.cast(kinds[name]))
                 delta.update(F.col(on) == F.lit(self._person.typed(text)), row)
 
-    def _tombstone(self, mode: str, named: Column) -> Column:
+    def _tombstone(self, named: Column) -> Column:
         """The row that a lookup of the pseudonym brings."""
         key = self._person.topic.key_columns[0]
         known = {key: named, "resolved_id": named, "is_deleted": F.lit(True)}
-        columns = lookup_columns(self._person.topic, mode)
+        columns = lookup_columns(self._person.topic)
         return F.struct(
             *(known.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in columns)
         )

@@ -4,32 +4,72 @@ A version is valid from its own event time until that of the next one. Versions 
 order: those of the keys of a batch are woven anew, and only what has changed is written, so a
 replay changes nothing. Of versions with the same event time the last in order is the valid one,
 and the others are valid for no time at all.
+
+A truncation stays as a row without a key, marked `truncated`. At its event time it ends what comes
+before it in the order, of all keys, also what arrives later. A version with a later event time than
+a truncation that comes behind it in the order is valid for no time, and ends no other.
 """
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
 from bronze.tables import match
 from silver.merging import all_of
 
+TRUNCATES = "mark = 'truncated'"
+
 
 def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
     """Merge decoded rows of a changelog, with `valid_from`, into its history; replay-safe."""
     keys = topic.key_columns
-    touched = F.broadcast(rows.select(*keys).distinct())
-    known = history.toDF().drop("valid_to").join(touched, keys, "left_semi")
-    every = rows.select(*known.columns).dropDuplicates([*keys, "position"])
-    fresh = every.join(known.select(*keys, "position"), [*keys, "position"], "left_anti")
-    spans = Window.partitionBy(*keys).orderBy("valid_from", *topic.order_columns)
-    woven = known.unionByName(fresh).withColumn("valid_to", F.lead("valid_from").over(spans))
+    whole = known = history.toDF().drop("valid_to")
+    every = rows.select(*known.columns).dropDuplicates(["position"])
+    if not topic.truncates or every.where(TRUNCATES).isEmpty():  # else all keys are touched
+        touched = F.broadcast(rows.select(*keys).distinct())
+        known = known.join(touched, keys, "left_semi")
+    fresh = every.join(known.select("position"), "position", "left_anti")
+    woven = known.unionByName(fresh.select(*known.columns))
+    if topic.truncates:
+        woven = woven.crossJoin(F.broadcast(_truncations(whole.unionByName(every), topic)))
+    woven = _weave(woven, topic).drop("_truncations")
     (
         history.alias("t")
-        .merge(woven.alias("s"), match([*keys, "position"]))
+        .merge(woven.alias("s"), match([*keys, "position"], "<=>" if topic.truncates else "="))
         .whenMatchedUpdate(
             condition="NOT (t.valid_to <=> s.valid_to)", set={"valid_to": "s.valid_to"}
         )
         .whenNotMatchedInsert(values=all_of(woven))
         .execute()
     )
+
+
+def _truncations(rows: DataFrame, topic: Topic) -> DataFrame:
+    """One row with all truncations: their order and event time."""
+    each = F.struct(F.struct(*topic.order_columns).alias("order"), F.col("valid_from").alias("at"))
+    return rows.where(TRUNCATES).agg(F.collect_list(each).alias("_truncations"))
+
+
+def _weave(rows: DataFrame, topic: Topic) -> DataFrame:
+    """All versions of some keys with `valid_to`."""
+    latest_first = [F.desc(name) for name in ("valid_from", *topic.order_columns)]
+    behind = (
+        Window.partitionBy(*topic.key_columns)
+        .orderBy(*latest_first)
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    if not topic.truncates:
+        return rows.withColumn("valid_to", F.min("valid_from").over(behind))
+    cut = _truncated_at(topic)
+    begins = F.when(F.coalesce(cut > F.col("valid_from"), F.lit(True)), F.col("valid_from"))
+    end = F.least(F.min(begins).over(behind), cut)
+    valid_to = F.when(F.col("mark").isNull() & end.isNotNull(), F.greatest("valid_from", end))
+    return rows.withColumn("valid_to", valid_to)
+
+
+def _truncated_at(topic: Topic) -> Column:
+    """The earliest event time of the truncations behind a version, NULL if there is none."""
+    order = F.struct(*topic.order_columns)
+    later = F.filter("_truncations", lambda each: each["order"] > order)
+    return F.array_min(F.transform(later, lambda each: each["at"]))

@@ -1,6 +1,7 @@
 """What all MERGEs of silver have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 Values = dict[str, str | Column]
+Order = Mapping[str, Any]  # of a message: the values of the columns that order it
 
 
 def latest_per_key(
@@ -34,3 +36,14 @@ def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") ->
 def all_of(source: DataFrame) -> Values:
     """The columns of a MERGE's source, as what is written."""
     return {name: f"s.`{name}`" for name in source.columns}
+
+
+def is_older(row: str, order: Order) -> Column:
+    """Whether a row is before an order, field by field; what has no sequence is before all."""
+    fields = {name: value for name, value in order.items() if name != "position"}
+    fields |= {f"position.{name}": value for name, value in order["position"].items()}
+    older = F.lit(False)
+    for name, value in reversed(fields.items()):
+        column = F.col(f"{row}{name}")
+        older = column.isNull() | (column < F.lit(value)) | ((column == F.lit(value)) & older)
+    return older

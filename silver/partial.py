@@ -2,7 +2,11 @@
 
 Each field is a register of its own: the latest message that has the field decides it, and a delete
 clears what is older. Which was the latest is kept for each field in the column `orders`, so any
-batch cut, any replay and any order of arrival give the same row (invariant 3).
+batch cut, any replay and any order of arrival give the same row (invariant 3). A truncation takes
+out all that is older, register by register, as if it had never been.
+
+Where tombstones are collected, a row that begins behind the mark keeps the mark as `_collected`:
+before that nothing is known of its key, so `tombstones.py` refuses it.
 """
 
 from functools import reduce
@@ -13,9 +17,9 @@ from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
 from bronze.tables import match
-from silver.merging import Values, all_of
+from silver.merging import Order, Values, all_of, is_older
 
-UPSERTED, DELETED = "_upserted", "_deleted"
+UPSERTED, DELETED, COLLECTED = "_upserted", "_deleted", "_collected"
 
 
 def registers(topic: Topic) -> dict[str, str]:
@@ -24,58 +28,103 @@ def registers(topic: Topic) -> dict[str, str]:
     return {snake_case(name): name for name in rest}
 
 
-def apply_partial_changes(state: DeltaTable, rows: DataFrame, topic: Topic) -> None:
-    """Merge decoded rows of a changelog with partial updates into its state; replay-safe."""
-    source = _of_batch(rows, topic)
-    fields = registers(topic)
-    orders = {
-        name: F.greatest(F.col(f"t.orders.{name}"), F.col(f"s.orders.{name}"))
-        for name in (UPSERTED, DELETED, *fields)
-    }
-    later = {
-        name: _is_later(F.col(f"s.orders.{name}"), F.col(f"t.orders.{name}")) for name in orders
-    }
+def apply_partial_changes(
+    state: DeltaTable, rows: DataFrame, topic: Topic, truncation: Order | None
+) -> None:
+    """Merge decoded rows of a changelog with partial updates into its state; replay-safe.
+
+    Args:
+        state: the table.
+        rows: none of them older than the latest truncation.
+        topic: the changelog.
+        truncation: the order of that, if it is among the rows.
+    """
+    source = _of_batch(state, rows, topic)
+    fields, known = registers(topic), _known(topic, truncation)
+    has_older = reduce(
+        Column.__or__,
+        (F.col(f"t.orders.{n}").isNotNull() & order.isNull() for n, order in known.items()),
+    )
+    inserted = all_of(source)
+    bare = {name: F.col(f"s.orders.{name}") for name in known}
+    inserted |= _cleared({name: F.col(f"s.{name}") for name in fields}, bare)
+    keys = topic.key_columns
+    # The keys of a mark are NULL, and so equal to each other.
+    same = match([*keys, "mark"], "<=>") if topic.truncates else match(keys)
+    merge = state.alias("t").merge(source.alias("s"), same)
+    anything, values = _changed(topic, known)
+    merge = merge.whenMatchedUpdate(condition=anything | has_older, set=values)
+    merge = merge.whenNotMatchedInsert(values=inserted)
+    if truncation is not None:
+        left: Values = {**_cleared(_kept(topic, known), known), "orders": _orders(known, topic)}
+        merge = merge.whenNotMatchedBySourceDelete(is_older("t.", truncation))
+        merge = merge.whenNotMatchedBySourceUpdate(
+            condition=F.col("t.mark").isNull() & has_older, set=left
+        )
+    merge.execute()
+
+
+def _changed(topic: Topic, known: dict[str, Column]) -> tuple[Column, Values]:
+    """Whether a row of the batch has anything later than that of the state, and what both give."""
+    orders = {name: F.greatest(before, F.col(f"s.orders.{name}")) for name, before in known.items()}
+    later = {name: _is_later(F.col(f"s.orders.{name}"), before) for name, before in known.items()}
+    anything = reduce(Column.__or__, later.values())
     newest = _is_later(_newest("s"), _newest("t"))
     taken = {
-        name: F.when(later[name], F.col(f"s.{name}")).otherwise(F.col(f"t.{name}"))
-        for name in fields
+        name: F.when(later[name], F.col(f"s.{name}")).otherwise(before)
+        for name, before in _kept(topic, known).items()
     }
-    latest = (*topic.order_columns, "publish_time")
+    latest = dict.fromkeys((*topic.order_columns, "publish_time"), newest)
+    latest["silver_batch"] = anything
     values: Values = {
         **_cleared(taken, orders),
-        **{n: F.when(newest, F.col(f"s.{n}")).otherwise(F.col(f"t.{n}")) for n in latest},
-        "orders": F.struct(*(column.alias(name) for name, column in orders.items())),
-        "silver_batch": F.col("s.silver_batch"),
+        **{n: F.when(x, F.col(f"s.{n}")).otherwise(F.col(f"t.{n}")) for n, x in latest.items()},
+        "orders": _orders(orders, topic),
     }
-    bare = {name: F.col(f"s.orders.{name}") for name in orders}
-    inserted = all_of(source)
-    inserted |= _cleared({name: F.col(f"s.{name}") for name in fields}, bare)
-    anything = reduce(Column.__or__, later.values())
-    (
-        state.alias("t")
-        .merge(source.alias("s"), match(topic.key_columns))
-        .whenMatchedUpdate(condition=anything, set=values)
-        .whenNotMatchedInsert(values=inserted)
-        .execute()
-    )
+    return anything, values
 
 
-def _of_batch(rows: DataFrame, topic: Topic) -> DataFrame:
+def _known(topic: Topic, truncation: Order | None) -> dict[str, Column]:
+    """The order of each register of the state, NULL where a truncation takes it out."""
+    found = {n: F.col(f"t.orders.{n}") for n in (UPSERTED, DELETED, *registers(topic))}
+    if truncation is None:
+        return found
+    return {n: F.when(~is_older(f"t.orders.{n}.", truncation), x) for n, x in found.items()}
+
+
+def _kept(topic: Topic, known: dict[str, Column]) -> dict[str, Column]:
+    """The values of the registers of the state that are left."""
+    return {n: F.when(known[n].isNotNull(), F.col(f"t.{n}")) for n in registers(topic)}
+
+
+def _orders(orders: dict[str, Column], topic: Topic) -> Column:
+    """The column `orders` of a row of the state, whose `_collected` stays as it is."""
+    if topic.tombstones_days is not None:
+        orders = {**orders, COLLECTED: F.col(f"t.orders.{COLLECTED}")}
+    return F.struct(*(column.alias(name) for name, column in orders.items()))
+
+
+def _of_batch(state: DeltaTable, rows: DataFrame, topic: Topic) -> DataFrame:
     """One row a key: of each register the latest value, and the order of what set it."""
     order, upsert = F.struct(*topic.order_columns), ~F.col("is_deleted")
     fields = registers(topic)
+    keys = [*topic.key_columns, *(["mark"] if topic.has_marks else [])]
     latest = [*topic.order_columns, "publish_time", "silver_batch"]
-    set_at = {
+    set_at = {UPSERTED: F.when(upsert, order), DELETED: F.when(F.col("is_deleted"), order)}
+    set_at |= {
         column: F.when(upsert & F.array_contains("present", name), order)
         for column, name in fields.items()
     }
-    set_at |= {UPSERTED: F.when(upsert, order), DELETED: F.when(F.col("is_deleted"), order)}
-    grouped = rows.groupBy(*topic.key_columns).agg(
+    if topic.tombstones_days is not None:
+        collected = state.toDF().where("mark = 'collected'").agg(F.max(order).alias("_mark"))
+        rows = rows.crossJoin(F.broadcast(collected))
+        set_at[COLLECTED] = F.col("_mark")
+    grouped = rows.groupBy(*keys).agg(
         F.max_by(F.struct(*latest), order).alias("latest"),
         F.struct(*(F.max(column).alias(name) for name, column in set_at.items())).alias("orders"),
         *(F.max_by(name, set_at[name]).alias(name) for name in fields),
     )
-    columns = [*topic.key_columns, *fields, "latest.*", "orders"]
+    columns = [*keys, *fields, "latest.*", "orders"]
     deleted = _is_deleted({name: F.col(f"orders.{name}") for name in (UPSERTED, DELETED)})
     return grouped.select(*columns).withColumn("is_deleted", deleted)
 

@@ -1,9 +1,10 @@
 """`lakehouse replay --table silver`: silver made anew from bronze, beside what readers see.
 
 The new tables lie in a lake of their own, `_replay`, whose bronze is that of the lake. When they
-have caught up, each table of silver gets their rows in one commit, and the silver query goes on
-where they stand. Batches of the new tables have numbers of their own, above all before, so whoever
-follows silver by `silver_batch` sees all rows again.
+have caught up, their files are linked into the tables of silver. Then each of these gets them in
+one commit, all within milliseconds, and the silver query goes on where they stand. Batches of the
+new tables have numbers of their own, above all before, so whoever follows silver by `silver_batch`
+sees all rows again.
 """
 
 import shutil
@@ -19,6 +20,7 @@ from bronze.direct import DirectTable, OpenTables
 from bronze.errors import LakehouseError, SettingsError
 from bronze.failures import explain
 from bronze.job import await_streams
+from bronze.linking import LinkedTable
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
@@ -28,7 +30,7 @@ from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.forgotten import FORGOTTEN
 from silver.personal import protect_table
 from silver.refine import QUERY, refine, require_bronze
-from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
+from silver.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
 
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
@@ -155,11 +157,20 @@ def _swap(
     topics: TopicFile,
     checkpoint: Checkpoint,
 ) -> None:
-    """Give the rows of the new tables to those that readers see, and their place to the query."""
+    """Give the rows of the new tables to those that readers see, and their place to the query.
+
+    What takes its time is done first, so that the commits follow one another at once.
+    """
     _keep_discarded(spark, settings, side)
-    for table in silver_tables(topics):
-        if table != CUTS:
-            _replace(spark, settings, side, table, checkpoint)
+    tables = [table for table in silver_tables(topics) if table != CUTS]
+    ready = [_make_ready(spark, settings, side, table, checkpoint) for table in tables]
+    for linked in ready:
+        linked.commit(whole=True)
+    for table in tables:
+        for name in HINDERING & table.properties.keys():
+            table.set_property(spark, settings, name, table.properties[name])
+        checkpoint.own(spark, settings, table)
+    log.info("tables replaced", tables=[table.full_name for table in tables])
     place = Place.newest(side, QUERY)
     if place is None:
         message = f"{side.lake_dir} has lost its checkpoint; delete the folder and replay again."
@@ -170,31 +181,27 @@ def _swap(
         DirectTable(CUTS, settings).append([cut.row()])
 
 
-def _replace(
+def _make_ready(
     spark: SparkSession,
     settings: LakeSettings,
     side: LakeSettings,
     table: TableSpec,
     checkpoint: Checkpoint,
-) -> None:
+) -> LinkedTable:
+    """Bring the files of a new table to where it is to be; readers do not see them yet."""
     if not table.exists(settings):
         checkpoint.own(spark, settings, table)
-    rows = table.read(spark, side)
-    writer = rows.write.format("delta").mode("overwrite")
-    hindering = {APPEND_ONLY} & table.properties.keys()
-    if rows.schema != table.read(spark, settings).schema:
-        writer = writer.option("overwriteSchema", "true")
-        hindering = HINDERING & table.properties.keys()
-    for name in hindering:
+    if DELETION_VECTORS in table.properties:
+        quoted = table.path(side).replace("`", "``")
+        spark.sql(f"REORG TABLE delta.`{quoted}` APPLY (PURGE)")
+    for name in HINDERING & table.properties.keys():
         table.set_property(spark, settings, name, None)
     protect_table(
         spark, settings, table, DirectTable(table, settings), secret_of=side
     )  # before readers see other columns
-    writer.save(table.path(settings))
-    for name in hindering:
-        table.set_property(spark, settings, name, table.properties[name])
-    checkpoint.own(spark, settings, table)
-    log.info("table replaced", table=table.full_name)
+    linked = LinkedTable(table.path(side), table.path(settings))
+    linked.link()
+    return linked
 
 
 def _keep_discarded(spark: SparkSession, settings: LakeSettings, side: LakeSettings) -> None:

@@ -35,7 +35,7 @@ from silver.enrich import Enriched, LookupState, apply_events
 from silver.forgotten import Forgotten
 from silver.history import apply_history
 from silver.maintenance import CONFIGURATION, Maintenance
-from silver.merged import resolve
+from silver.merged import Chains, resolve
 from silver.personal import protect, require_secret
 from silver.reconcile import Books, Watermarks
 from silver.restart import complete_plans
@@ -154,6 +154,7 @@ class Refinery:
         self._partitions: str | None = None
         self._views = [KeptView(settings, topics, view) for view in topics.kept_views()]
         self._cut: Cut | None = None
+        self._chains: dict[str, Chains] = {}
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
@@ -296,17 +297,22 @@ class Refinery:
             kind = _kind(topic, lookup.on)
             table = history_table(target) if lookup.mode == "as_of" else state_table(target)
             at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
+            direct, chains = self._opened(table), None
+            if at and target.merged_into:
+                chains = self._chains.setdefault(target.name, Chains(target))
+                chains.read(direct)
             found.append(
                 LookupState(
                     name=name,
                     on=snake_case(lookup.on),
                     key=target.key_columns[0],
-                    columns=[c.name for c in lookup_columns(target, lookup.mode)],
+                    columns=[c.name for c in lookup_columns(target)],
                     state=partial(table.read, spark, self._settings),
-                    direct=self._opened(table),
+                    direct=direct,
                     changed=rows[lookup.topic].good if lookup.topic in rows else None,
                     is_comparable=kind is not None and kind == _kind(target, target.key[0]),
                     at=at,
+                    chains=chains,
                 )
             )
         return found

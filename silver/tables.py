@@ -11,7 +11,7 @@ from bronze.declarations import FieldSpec, Topic, View, hash_column, snake_case
 from bronze.envelope import Column
 from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
-from silver.partial import DELETED, UPSERTED, registers
+from silver.partial import COLLECTED, DELETED, UPSERTED, registers
 
 POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"
 
@@ -129,10 +129,10 @@ def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[s
     return {PERSONAL: json.dumps(found)} if found else {}
 
 
-def lookup_columns(topic: Topic, mode: str) -> list[Column]:
+def lookup_columns(topic: Topic) -> list[Column]:
     """What a looked-up row has: the topic's columns, and what became of the key."""
     found = field_columns(topic)
-    if topic.merged_into and mode == "latest":
+    if topic.merged_into:
         found.append(_resolved(topic))
     return [*found, Column("is_deleted", "boolean", "Whether the key was deleted")]
 
@@ -182,12 +182,15 @@ _MADE_FROM = (
 def _orders(topic: Topic) -> str:
     types = {c.name: c.type for c in field_columns(topic)} | {"position": POSITION}
     order = ",".join(f"{name}:{types[name]}" for name in topic.order_columns)
-    names = (UPSERTED, DELETED, *registers(topic))
+    names = [UPSERTED, DELETED, *registers(topic)]
+    if topic.tombstones_days is not None:
+        names.append(COLLECTED)
     return f"struct<{','.join(f'{name}:struct<{order}>' for name in names)}>"
 
 
 def history_table(topic: Topic) -> TableSpec:
     """All versions of a changelog (type 2). Grain: one message, valid for a span of event time."""
+    mark = Column("mark", "string", "Instead of a key: `truncated`, which ended what is older")
     return TableSpec(
         "silver",
         f"{topic.name}_history",
@@ -197,6 +200,7 @@ def history_table(topic: Topic) -> TableSpec:
             Column("is_deleted", "boolean", "The key was deleted", nullable=False),
             Column("valid_from", "timestamp", "Event time of the version", nullable=False),
             Column("valid_to", "timestamp", "Event time of the next one, NULL for the last"),
+            *([mark] if topic.truncates else []),
             *_MADE_FROM,
         ),
         _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),
@@ -208,7 +212,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
     """Events with their lookups. Grain: one key of the topic, exactly once."""
     lookups: list[Column] = []
     for name, lookup in topic.lookups.items():
-        parts = lookup_columns(topics.topics[lookup.topic], lookup.mode)
+        parts = lookup_columns(topics.topics[lookup.topic])
         row = f"struct<{','.join(f'{c.name}:{c.type}' for c in parts)}>"
         when = "as of arrival" if lookup.mode == "latest" else "as of the event time"
         lookups.append(Column(name, row, f"Row of {lookup.topic} {when}; NULL if unknown"))

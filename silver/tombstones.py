@@ -22,10 +22,12 @@ from pyspark.sql import functions as F
 from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
-from silver.changelog import is_older, merge_later
+from silver.changelog import merge_later
+from silver.merging import is_older
+from silver.partial import COLLECTED
 from silver.tables import state_table
 
-COLLECTED = "collected"
+MARK = "collected"
 OLD_TOMBSTONE = "is_deleted AND mark IS NULL AND publish_time < timestamp '{}'"
 REASON = "older than a tombstone that was collected: its key may have been deleted since"
 
@@ -35,24 +37,28 @@ log = structlog.get_logger()
 def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> DataFrame:
     """Decoded rows, with a reason for those whose tombstone may have been collected."""
     table = state_table(topic)
-    marks = DirectTable(table, settings).rows(topic.order_columns, f"mark = '{COLLECTED}'")
+    marks = DirectTable(table, settings).rows(topic.order_columns, f"mark = '{MARK}'")
     if not marks:
         return rows
-    suspect = (
-        reduce(or_, (_is_before(mark, topic) for mark in marks))
-        & ~F.col("is_deleted")
-        & F.col("reason").isNull()
-    )
+    suspect = reduce(or_, (_is_before(mark, topic) for mark in marks)) & F.col("reason").isNull()
+    suspect = suspect & ~_is_harmless(topic)
     keys = topic.key_columns
     suspects = rows.where(suspect).select(*keys).distinct().toArrow()
     if not suspects.num_rows:
         return rows
-    known = table.read(rows.sparkSession, settings).select(*keys)
+    is_partial = topic.updates == "partial"
+    begin = F.col(f"orders.{COLLECTED}") if is_partial else F.lit(None)
+    known = _telling(table.read(rows.sparkSession, settings), topic)
+    known = known.select(*keys, F.lit(True).alias("_known"), begin.alias("_begin"))
     unknown = F.broadcast(
         rows.sparkSession.createDataFrame(suspects)
-        .join(known, keys, "left_anti")
+        .join(known, keys, "left")
+        .where("_known IS NULL OR _begin IS NOT NULL")
         .withColumn("_collected", F.lit(True))
     )
+    if is_partial:
+        before = F.struct(*topic.order_columns) < F.col("_begin")
+        suspect = suspect & F.coalesce(before, F.lit(True))
     refused = F.when(suspect & F.col("_collected"), F.lit(REASON))
     return (
         rows.join(unknown, keys, "left")
@@ -76,11 +82,11 @@ def collect_tombstones(
     latest = F.max_by(F.struct("*"), F.struct(*topic.order_columns)).alias("latest")
     newest = found.groupBy(*place).agg(latest).where("latest IS NOT NULL").select("latest.*")
     no_key = {key: F.lit(None).cast(newest.schema[key].dataType) for key in topic.key_columns}
-    marks = newest.withColumns({**no_key, "mark": F.lit(COLLECTED)}).persist()
+    marks = newest.withColumns({**no_key, "mark": F.lit(MARK)}).persist()
     try:
         count = found.count()
         if count:
-            same = f"t.mark = '{COLLECTED}'"
+            same = f"t.mark = '{MARK}'"
             if not topic.sequence:
                 same += " AND t.position.partition = s.position.partition"
             state = table.open(spark, settings)
@@ -90,6 +96,27 @@ def collect_tombstones(
         return count
     finally:
         marks.unpersist()
+
+
+def _is_harmless(topic: Topic) -> Column:
+    """What need not be refused: a truncation, a delete that tells no other place in the order.
+
+    A late delete with a sequence does: its tombstone would let in what lies between it and the
+    delete that was forgotten.
+    """
+    deletes = F.col("is_deleted")
+    if topic.sequence:
+        deletes = deletes & (F.col("mark").isNotNull() | F.col(_first(topic)).isNull())
+    return deletes
+
+
+def _telling(state: DataFrame, topic: Topic) -> DataFrame:
+    """The rows of keys of which something is known: not those deleted at no place in the order."""
+    return state.where(F.col(_first(topic)).isNotNull()) if topic.sequence else state
+
+
+def _first(topic: Topic) -> str:
+    return topic.order_columns[0]
 
 
 def _is_before(mark: Mapping[str, Any], topic: Topic) -> Column:

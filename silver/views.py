@@ -49,7 +49,7 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
     session = spark.newSession()  # as the current database is one of the session
     session.sql("USE silver")
     for topic in topics.changelogs():
-        own = [c for c in lookup_columns(topic, "latest") if c.name != "is_deleted"]
+        own = [c for c in lookup_columns(topic) if c.name != "is_deleted"]
         columns = ", ".join(f"`{c.name}`" for c in own)
         session.sql(
             f"CREATE OR REPLACE VIEW `{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topics.py checks names

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+FIELDS = ("name", "town", "source_db")
+
 
 class PartialChange(NamedTuple):
     """order: (sequence, position). fields: what the message has; None if it deletes."""
@@ -19,8 +21,11 @@ class Field(NamedTuple):
         return self.order is not None and (other.order is None or self.order > other.order)
 
 
-def fold(registers: dict[str, Field], changes: Iterable[PartialChange]) -> dict[str, Field]:
-    found = {name: Field() for name in ("_upserted", "_deleted", "name", "town")} | registers
+Registers = dict[str, Field]
+
+
+def fold(registers: Registers, changes: Iterable[PartialChange]) -> Registers:
+    found = {name: Field() for name in ("_upserted", "_deleted", *FIELDS)} | registers
     for change in changes:
         if change.fields is None:
             set_now: dict[str, str | None] = {"_deleted": None}
@@ -30,3 +35,41 @@ def fold(registers: dict[str, Field], changes: Iterable[PartialChange]) -> dict[
             if Field(change.order).is_later_than(found[name]):
                 found[name] = Field(change.order, value)
     return found
+
+
+Keyed = tuple[int | None, PartialChange]  # a message; the key is None for one that truncates
+
+
+def current(history: Iterable[Keyed]) -> dict[int, Registers]:
+    """By definition: what comes behind the last truncation is all there is."""
+    messages = list(history)
+    last = max((change.order for key, change in messages if key is None), default=(-1, -1))
+    found: dict[int, Registers] = {}
+    for key, change in messages:
+        if key is not None and change.order > last:
+            found[key] = fold(found.get(key, {}), [change])
+    return found
+
+
+class Folded:
+    """As silver does it: a truncation clears registers, and what is older is not let in."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Registers] = {}
+        self._last = Field((-1, -1))
+
+    def batch(self, messages: Iterable[Keyed]) -> None:
+        changes = list(messages)
+        last = max((Field(change.order) for key, change in changes if key is None), default=Field())
+        if last.is_later_than(self._last):
+            self._last = last
+        for known, row in list(self.rows.items()):
+            left = {
+                n: each if each.is_later_than(self._last) else Field() for n, each in row.items()
+            }
+            self.rows[known] = left
+            if all(each.order is None for each in left.values()):
+                del self.rows[known]
+        for key, change in changes:
+            if key is not None and Field(change.order).is_later_than(self._last):
+                self.rows[key] = fold(self.rows.get(key, {}), [change])

@@ -72,6 +72,11 @@ def test_a_field_that_is_dropped_or_of_another_type_stops_with_a_clear_word(
     edit(lake, 'name = "long"')
     with pytest.raises(LakehouseError, match=r"'name' of .*people_state is string, .* bigint now"):
         lake.refine()
+    wider = PEOPLE_AND_VISITS.format(people='name = "string"', visits="")
+    wider = wider.replace('person = "int"', 'person = "long"')
+    lake.topics = declared(lake.settings.lake_dir, wider)
+    with pytest.raises(LakehouseError, match=r"'person' .* int, .* bigint .*replay --table silver"):
+        lake.refine()
     edit(lake, f"full_name = {OPTIONAL}")
     with pytest.raises(LakehouseError, match=r"'name' .* not declared any more.*required = false"):
         lake.refine()

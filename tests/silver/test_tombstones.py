@@ -4,14 +4,12 @@ import datetime as dt
 import os
 from pathlib import Path
 
-import pytest
 from messages import json_message, message
 from model import Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 from topic import declared
 
-from bronze.errors import SettingsError
 from silver.tombstones import collect_tombstones
 
 BY_POSITION = """
@@ -37,6 +35,8 @@ lsn = "int"
 op = { type = "string", required = false }
 name = { type = "string", required = false }
 """
+
+TOWN = 'town = { type = "string", required = false }'
 
 
 def person(entry: int, key: int, partition: int = 0) -> Message:
@@ -119,14 +119,48 @@ def test_by_a_sequence_a_new_key_that_is_not_behind_the_mark_is_refused(
             json_message("people", 4, id=3, lsn=59, name="unknown"),
             json_message("people", 5, id=1, lsn=55, name="known"),
             json_message("people", 6, id=4, lsn=61, name="new"),
+            json_message("people", 7, id=2, lsn=30, op="d"),
         ]
     )
     lake.refine()
-    assert refused(lake) == {3, 4}
+    assert refused(lake) == {3, 4, 7}
     assert people(lake) == {1: 5, 4: 6}
 
 
-def test_it_is_refused_where_deletes_are_told_field_by_field(tmp_path: Path) -> None:
+def test_of_partial_updates_nothing_comes_back_from_before_a_collected_tombstone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also not a single field of a key that is there again, while those of others may be older."""
     text = BY_SEQUENCE.replace("tombstones_days = 1", 'tombstones_days = 1\nupdates = "partial"')
-    with pytest.raises(SettingsError, match="partial updates.*tombstones_days"):
-        declared(tmp_path, text)
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, text + TOWN))
+    lake.put(
+        [
+            json_message("people", 1, id=1, lsn=50, name="ada"),
+            json_message("people", 2, id=2, lsn=55, name="gone", town="bath"),
+            json_message("people", 3, id=2, lsn=60, op="d"),
+        ]
+    )
+    lake.refine()
+    topic = lake.topics.topics["people"]
+    assert collect_tombstones(spark, lake.settings, topic, PUBLISHED + dt.timedelta(days=2)) == 1
+    again = json_message("people", 4, id=2, lsn=70, name="back")
+    late = json_message("people", 5, id=2, lsn=58, town="york")
+    lake.put([again, late])
+    lake.refine()
+    assert refused(lake) == {5}
+    lake.put(
+        [
+            json_message("people", 6, id=2, lsn=59, town="york"),
+            json_message("people", 7, id=1, lsn=40, town="hull"),
+            json_message("people", 8, id=2, lsn=65, town="wells"),
+            json_message("people", 9, id=3, lsn=20, op="d"),
+            again,
+        ]
+    )
+    lake.refine()
+    assert refused(lake) == {5, 6, 9}
+    rows = lake.table("people_state").where("mark IS NULL").collect()
+    assert {row["id"]: (row["name"], row["town"]) for row in rows} == {
+        1: ("ada", "hull"),
+        2: ("back", "wells"),
+    }
