@@ -7,13 +7,10 @@ within milliseconds, and last the cut, which says which versions belong together
 
 import datetime as dt
 import json
-import os
-import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
+from bronze.storage import delete, is_table, is_there, link, open_table, storage_options
 from gold.endpoint import query_endpoint
 from gold.tables import BUILT, CUTS
 
@@ -76,7 +74,7 @@ def publish(
     """
     before = last_published(settings)
     for name in built:
-        _keep_small(settings.table_path(BUILT, name), settings.history_days)
+        _keep_small(open_table(settings, settings.table_path(BUILT, name)), settings.history_days)
     tables = {name: _Mart(settings, name) for name in marts}
     for table in tables.values():
         table.link()
@@ -100,7 +98,7 @@ def publish(
             )
     for name in before.versions.keys() - tables.keys() if before else ():
         query_endpoint(settings, f"DROP TABLE IF EXISTS gold.`{name}`")
-        shutil.rmtree(settings.table_path("gold", name), ignore_errors=True)
+        delete(settings, settings.table_path("gold", name))
     return cut
 
 
@@ -117,17 +115,20 @@ def note_versions(settings: LakeSettings) -> None:
 
 
 def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[str, int]:
-    return {name: DeltaTable(settings.table_path(layer, name)).version() for name in names}
+    return {
+        name: open_table(settings, settings.table_path(layer, name)).version() for name in names
+    }
 
 
 class _Mart:
     """A published table, and the build that it is to become."""
 
     def __init__(self, settings: LakeSettings, name: str) -> None:
-        self._from = Path(settings.table_path(BUILT, name))
-        self._to = Path(settings.table_path("gold", name))
-        self._build = DeltaTable(self._from)
-        self.is_new = not DeltaTable.is_deltatable(str(self._to))
+        self._settings = settings
+        self._from = settings.table_path(BUILT, name)
+        self._to = settings.table_path("gold", name)
+        self._build = open_table(settings, self._from)
+        self.is_new = not is_table(settings, self._to)
         described = self._build.metadata()
         self._table = DeltaTable.create(
             self._to,
@@ -135,6 +136,7 @@ class _Mart:
             mode="ignore",
             description=described.description,
             configuration={"delta.logRetentionDuration": "interval 7 days"},
+            storage_options=storage_options(settings),
         )
         self._days = settings.history_days
 
@@ -146,10 +148,9 @@ class _Mart:
     def link(self) -> None:
         """Bring the new files; nobody sees them yet."""
         for path in self._files(self._build).keys() - self._files(self._table).keys():
-            target = self._to / path
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _link(self._from / path, target)
+            target = f"{self._to}/{path}"
+            if not is_there(self._settings, target):
+                link(self._settings, f"{self._from}/{path}", target)
 
     def commit(self) -> None:
         """Let readers see them, if there is anything new."""
@@ -175,22 +176,12 @@ class _Mart:
         return {row["path"]: row for row in rows}
 
 
-def _keep_small(path: str, days: int) -> None:
+def _keep_small(table: DeltaTable, days: int) -> None:
     """Compact a build that has many small files, and forget the old ones."""
-    table = DeltaTable(path)
     sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
     if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:
         table.optimize.compact(target_size=SMALL_FILE * 8)
         table.vacuum(days * 24, dry_run=False)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        draft = target.with_name(f".{target.name}")
-        shutil.copy2(source, draft)
-        draft.replace(target)
 
 
 def _add(row: dict[str, Any]) -> AddAction:

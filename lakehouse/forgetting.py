@@ -27,6 +27,7 @@ from bronze.purge import commit_nothing, purge
 from bronze.redact import redact
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.storage import require_folder
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
 from gold.build import alone, build_gold
@@ -113,6 +114,7 @@ def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None
     Raises:
         SettingsError: not by these declarations or settings, or something holds old versions.
     """
+    require_folder(settings, COMMAND, "the past is deleted file by file, and files are searched")
     whose = subject(topics, topic)
     required_secret(settings).read()
     check_key(whose, key)
@@ -228,8 +230,8 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
             f"{error} Mend that, and run `{COMMAND}` again."
         )
         raise GoldError(message) from error
-    paths = [*delta_tables(settings, BUILT)]
-    paths += [path for path in delta_tables(settings, "gold") if path.name not in own]
+    marts = {name: path for name, path in delta_tables(settings, "gold").items() if name not in own}
+    paths = [Path(path) for path in (*delta_tables(settings, BUILT).values(), *marts.values())]
     for path in paths:
         commit_nothing(spark, path, _now())
     note_versions(settings)

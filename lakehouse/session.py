@@ -9,6 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
+from bronze.storage import spark_options
 from lakehouse.jars import Progress, fetch_jars
 from lakehouse.java import TRUST_JARS, prepare_spark
 from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
@@ -52,6 +53,7 @@ def build_session(
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(CLASS_PATH, ":".join([*jars, str(classes)]))
+        .config(map={**spark_options(settings)})
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
         .config("spark.sql.adaptive.enabled", "false")

@@ -10,7 +10,6 @@ import shutil
 from pathlib import Path
 
 import structlog
-from deltalake import DeltaTable
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -22,6 +21,7 @@ from bronze.job import await_streams
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.storage import open_table, require_folder
 from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
@@ -53,6 +53,7 @@ def rebuild(
         CheckpointError: the silver query runs; stop it first.
         LakehouseError: bronze is not there, or cannot be read as declared.
     """
+    require_folder(settings, COMMAND, "the new tables would lie beside, with links to bronze")
     require_bronze(settings, topics)
     checkpoint = claim(settings, QUERY, COMMAND)
     side = settings.model_copy(update={"lake": settings.lake_dir / "_replay"})
@@ -142,7 +143,7 @@ def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Plac
         raise SettingsError(message)
     ends = {}
     for name in topics.topics:
-        bronze = DeltaTable(bronze_table(name).path(settings))
+        bronze = open_table(settings, bronze_table(name).path(settings))
         known = begin.positions.get(name) if begin else None
         ends[name] = known or offset_of_delta(bronze, bronze.version(), snapshot=True)
     return place.at(ends)
