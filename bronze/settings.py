@@ -177,16 +177,16 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings):
 
     @field_validator("home", "lake", "cache")
     @classmethod
-    def _is_a_folder(cls, folder: Path | str | None) -> Path | str | None:
+    def _is_a_folder(cls, folder: Path | str | None, info: ValidationInfo) -> Path | str | None:
         if not isinstance(folder, Path):
             return folder and folder.rstrip("/")
         if folder.expanduser().is_file():
             message = f"{folder} is a file, not a folder"
             raise ValueError(message)
         if ADDRESS.match(str(folder)):
+            known = "a folder or s3://BUCKET/PREFIX" if info.field_name == "lake" else "a folder"
             message = (
-                f"{folder} is an address, and no folder; the lake alone may have one, "
-                "s3://BUCKET/PREFIX, and other stores are not supported: see docs/deploying.md"
+                f"{folder} is an address that is not supported: name {known}, see docs/deploying.md"
             )
             raise ValueError(message)
         return folder

@@ -92,8 +92,7 @@ def tables_below(settings: LakeSettings, place: Place) -> list[str]:
 def newest_version(settings: LakeSettings, place: Place) -> int:
     """The version of the table at a place; in a folder, by the names of its log alone."""
     if in_bucket(settings):
-        options = storage_options(settings)
-        return DeltaTable(place, without_files=True, storage_options=options).version()
+        return open_table(settings, place).version()
     names = (file.stem for file in Path(place, "_delta_log").glob("*.json"))
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
@@ -112,6 +111,10 @@ def written_at(settings: LakeSettings, place: Place) -> float | None:
 def delete(settings: LakeSettings, place: Place) -> None:
     """Delete what is at a place and below it, if there is anything."""
     files, path = _files(settings, place)
+    below = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    folders = [each.path for each in below if each.type == FileType.Directory]
+    for folder in sorted(folders, key=len, reverse=True):  # else some servers find them not empty
+        files.delete_dir(folder)
     if is_there(settings, place):
         files.delete_dir(path)
 
