@@ -26,7 +26,7 @@ from bronze.failures import NO_SPARK, explain
 from bronze.logs import configure_logs, is_json
 from bronze.redaction import redact
 from bronze.settings import LakeSettings, load_settings
-from bronze.storage import spark_options
+from bronze.storage import require_bucket, spark_options
 from bronze.streams import Stream
 from bronze.topics import TopicFile, load_topics
 
@@ -78,6 +78,7 @@ def streaming_job(
 
 
 def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
+    require_bucket(settings)
     spark = (
         SparkSession.builder.appName(name)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")

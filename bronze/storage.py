@@ -14,11 +14,13 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
 from bronze.errors import SettingsError
+from bronze.redaction import hide, redact
 from bronze.settings import LakeSettings
 
 SCHEME = "s3://"
 # `s3://` for Spark too, so that a table has one address; Hadoop knows its client as `s3a` alone.
 CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
 Place = str | Path
@@ -41,6 +43,35 @@ def require_folder(settings: LakeSettings, what: str, why: str) -> None:
             f"nothing was changed at {settings.tables}."
         )
         raise SettingsError(message)
+
+
+def require_bucket(settings: LakeSettings) -> None:
+    """See that the bucket is there and lets us in, if tables lie in one.
+
+    Raises:
+        SettingsError: it is not, or does not.
+    """
+    if not in_bucket(settings):
+        return
+    for name in SECRETS:
+        hide(os.environ.get(name, ""))
+    files, path = _files(settings, settings.tables)
+    bucket = path.partition("/")[0]
+    try:
+        found = files.get_file_info(bucket).type
+        files.get_file_info(FileSelector(path, allow_not_found=True))
+    except OSError as error:
+        why = redact(str(error))
+    else:
+        if found != FileType.NotFound:
+            return
+        why = "there is no such bucket"
+    message = (
+        f"The bucket of LAKEHOUSE_LAKE={settings.tables} cannot be used at "
+        f"{settings.s3_server or 'Amazon'}, region {settings.s3_region_name}: {why}. Check "
+        "LAKEHOUSE_S3_ENDPOINT, LAKEHOUSE_S3_REGION and the credentials (AWS_… or a role)."
+    )
+    raise SettingsError(message)
 
 
 def storage_options(settings: LakeSettings) -> dict[str, str] | None:
@@ -143,11 +174,12 @@ def _look(settings: LakeSettings, place: Place) -> FileInfo:
 def _files(settings: LakeSettings, place: Place) -> tuple[FileSystem, str]:
     """The file system of the tables, and a place as it is called there."""
     if in_bucket(settings):
-        files = _client(settings.s3_server, settings.s3_region_name)
+        files = s3_client(settings.s3_server, settings.s3_region_name)
         return files, str(place).removeprefix(SCHEME)
     return LocalFileSystem(), str(place)
 
 
 @cache
-def _client(server: str | None, region: str) -> S3FileSystem:
+def s3_client(server: str | None, region: str) -> S3FileSystem:
+    """Arrow's client of a server, None for Amazon; it has the credentials of its first use."""
     return S3FileSystem(region=region, endpoint_override=server)

@@ -18,7 +18,7 @@ from live_shop import until
 from ports import free_port
 
 from bronze.settings import load_settings
-from bronze.storage import _client
+from bronze.storage import s3_client
 
 MODULE = "github.com/versity/versitygw"
 VERSION = "v1.8.0"
@@ -85,7 +85,7 @@ def serving(folder: Path) -> Iterator[S3Server]:
         finally:
             server.terminate()
             server.wait()
-            _client.cache_clear()
+            s3_client.cache_clear()
 
 
 def _answers() -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from s3_server import SECRET, S3Server
 
+from bronze import storage
 from bronze.checkpoint import claim
 from bronze.direct import DirectTable
 from bronze.errors import SettingsError
@@ -21,6 +22,7 @@ from bronze.storage import (
     link,
     newest_version,
     open_table,
+    require_bucket,
     require_folder,
     spark_options,
     storage_options,
@@ -29,6 +31,7 @@ from bronze.storage import (
 )
 from bronze.tables import bronze_table, delta_tables
 from bronze.upkeep import DAY, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
+from lakehouse import doctor
 
 TABLE = bronze_table("orders")
 ROW = pa.table({"entry": [1]}, pa.schema([pa.field("entry", pa.int64())]))
@@ -108,6 +111,24 @@ def test_what_is_configured_has_no_credentials(bucket: LakeSettings, s3: S3Serve
     told = {**spark_options(bucket), **(storage_options(bucket) or {})}
     assert SECRET not in str(told) + repr(bucket)
     assert told["spark.hadoop.fs.s3a.endpoint"] == told["AWS_ENDPOINT_URL"] == s3.address
+
+
+def test_a_bucket_that_is_not_there_or_lets_nobody_in_is_told(
+    bucket: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_bucket(bucket)
+    assert [each.state for each in doctor.bucket(bucket)] == ["ok"]
+    absent = bucket.model_copy(update={"lake": "s3://absent/lake"})
+    with pytest.raises(
+        SettingsError, match=r"=s3://absent/lake.*there is no such bucket\. Check LA"
+    ):
+        require_bucket(absent)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"wrong-{SECRET}")
+    storage.s3_client.cache_clear()
+    [found] = doctor.bucket(bucket)
+    storage.s3_client.cache_clear()
+    assert (found.state, SECRET in str(found)) == ("fail", False)
+    assert "ACCESS_DENIED" in found.found or "SIGNATURE" in found.found.upper()
 
 
 def test_the_server_and_region_are_found_where_clients_of_aws_look(
