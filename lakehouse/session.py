@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
-from bronze.storage import in_bucket, require_bucket, spark_options
+from bronze.storage import in_bucket, spark_options
 from lakehouse.jars import Progress, fetch_jars
 from lakehouse.java import TRUST_JARS, compile_source, prepare_spark
 from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
@@ -33,11 +33,10 @@ def build_session(
     registered at start (`gold/catalog.py`), so that several processes may open one lake.
 
     Raises:
-        SettingsError: no Java that Spark runs on, or no bucket where one is set.
+        SettingsError: no Java that Spark runs on.
         JarError: Delta's jars cannot be had.
         MetastoreError: the metastore that is set cannot be used.
     """
-    require_bucket(settings)
     prepare_spark(settings)
     jars = [f"{fetch_jars(settings, each, progress)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable

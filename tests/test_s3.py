@@ -23,13 +23,13 @@ from shop_lake import ShopLake
 
 from bronze import upkeep
 from bronze.checkpoint import claim, newest_file
-from bronze.errors import CheckpointError, SettingsError
+from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
 from bronze.storage import is_there, open_table, storage_options
 from gold.build import build_gold
-from gold.endpoint import SqlError, endpoint_running, query_endpoint
+from gold.endpoint import endpoint_running, query_endpoint
 from gold.publish import publish
 from lakehouse import savepoints
 from lakehouse.broker import Broker
@@ -39,6 +39,7 @@ from silver.cuts import last_batch
 from silver.maintenance import EVERY_BATCHES, Maintenance
 from silver.rebuild import rebuild
 from silver.refine import QUERY
+from silver.tables import CUTS
 
 TWO_DAYS = 2 * 24 * 3600
 
@@ -72,12 +73,8 @@ def driver(settings: LakeSettings) -> Iterator["subprocess.Popen[bytes]"]:
 PULSAR = ("url", "admin_url", "namespace")
 
 
-def count(lake: ShopLake, table: str) -> int:
-    """Rows by the SQL endpoint of the driver; 0 while it does not answer."""
-    if endpoint_running(lake.settings):
-        with suppress(SqlError):
-            return int(query_endpoint(lake.settings, f"select count(*) from {table}")[1][0][0])
-    return 0
+def batches(lake: ShopLake) -> int:
+    return last_batch(lake.settings) if CUTS.exists(lake.settings) else -1
 
 
 def arguments(process: "subprocess.Popen[bytes]") -> str:
@@ -96,13 +93,16 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
 ) -> None:
     with LiveShop(lake) as shop:
         with driver(lake.settings) as up:
-            until(lambda: count(lake, "silver.enriched_orders") > 5, "orders, by SQL")
+            until(lambda: batches(lake) >= 1, "the first batches")
+            until(lambda: endpoint_running(lake.settings), "SQL")
+            orders = "select count(*) from silver.enriched_orders"
+            assert query_endpoint(lake.settings, orders)[1][0][0] > 0
             assert "java" in arguments(up)
             assert SECRET not in arguments(up)
             with pytest.raises(CheckpointError, match="already runs in another process"):
                 claim(lake.settings, QUERY)
             elsewhere = lake.settings.model_copy(update={"home": tmp_path / "other machine"})
-            with pytest.raises(CheckpointError, match="was written from another checkpoint"):
+            with pytest.raises(LakehouseError, match="was written from another checkpoint"):
                 await_streams(ingest(lake.spark, elsewhere, lake.topics, available_now=True))
             assert_gold_is_published(lake)
             before = last_batch(lake.settings)
@@ -204,8 +204,9 @@ def test_a_commit_of_spark_and_one_of_delta_rs_do_not_replace_each_other(
         commit(spark, store, place, 1, between=[lambda: append(bucket, place, 1)])
     assert open_table(bucket, place).to_pyarrow_table()["n"].to_pylist() == [1, 0]
     commit(spark, store, place, 2, between=[])
+    commit(spark, store, place, 2, between=[])  # sent again, as the answer was lost
     with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
-        commit(spark, store, place, 2, between=[])
+        commit(spark, store, place, 2, between=[], operation="of another")
     append(bucket, place, 3)
     table = open_table(bucket, place)
     assert table.version() == 3
@@ -225,13 +226,19 @@ def log_store(spark: SparkSession) -> Any:
 
 
 def commit(
-    spark: SparkSession, store: Any, place: str, version: int, between: list[Callable[[], None]]
+    spark: SparkSession,
+    store: Any,
+    place: str,
+    version: int,
+    *,
+    between: list[Callable[[], None]],
+    operation: str = "of Spark",
 ) -> None:
     """As Delta makes a version; what is `between` is done when it has begun."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - as above
     ensure_callback_server_started(gateway)
     path = gateway.jvm.org.apache.hadoop.fs.Path(f"{place}/_delta_log/{version:020d}.json")
-    store.write(path, Actions(between), False, hadoop(spark))
+    store.write(path, Actions(between, operation), False, hadoop(spark))
 
 
 def hadoop(spark: SparkSession) -> Any:
@@ -241,8 +248,8 @@ def hadoop(spark: SparkSession) -> Any:
 class Actions:
     """The lines of a commit; what is to come between is done when they are asked for."""
 
-    def __init__(self, between: list[Callable[[], None]]) -> None:
-        self._left = ['{"commitInfo":{"operation":"of Spark"}}']
+    def __init__(self, between: list[Callable[[], None]], operation: str) -> None:
+        self._left = [f'{{"commitInfo":{{"operation":"{operation}"}}}}']
         self._between = between
 
     def hasNext(self) -> bool:
