@@ -38,7 +38,7 @@ else:
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a path, where a second slash is gone
 PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
-FOLDER_ALONE = ("accept_data_loss", "lineage", "metastore")  # settings, until S3 is done there too
+FOLDER_ALONE = ("accept_data_loss", "metastore")  # settings, until S3 is done there too
 # A file as long as the process lives, also where the package is a wheel of `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)

@@ -25,8 +25,7 @@ VERSION = "v1.8.0"
 CHECKSUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="  # of the module, as go.sum has it
 BUCKET = "lake"
 KEY = "lakehouse-tests"
-# Known to Spark's Java too, which has the environment that it was started with.
-SECRET = os.environ.setdefault("LAKEHOUSE_TEST_S3_SECRET", f"canary{secrets.token_hex(16)}")
+SECRET = f"canary{secrets.token_hex(16)}"
 ADDRESS = f"http://127.0.0.1:{free_port()}"
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": KEY,
