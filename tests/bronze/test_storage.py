@@ -7,6 +7,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyspark
 import pytest
 from s3_server import SECRET, S3Server
 
@@ -14,6 +15,7 @@ from bronze import storage
 from bronze.checkpoint import claim
 from bronze.direct import DirectTable
 from bronze.errors import SettingsError
+from bronze.job import DELTA
 from bronze.settings import LakeSettings, load_settings
 from bronze.storage import (
     delete,
@@ -32,7 +34,10 @@ from bronze.storage import (
 from bronze.tables import bronze_table, delta_tables
 from bronze.upkeep import DAY, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
 from lakehouse import doctor
+from lakehouse.jars import read_lock
+from lakehouse.metastore import jar_groups
 
+DOCS = Path(__file__).parents[2] / "docs" / "deploying.md"
 TABLE = bronze_table("orders")
 ROW = pa.table({"entry": [1]}, pa.schema([pa.field("entry", pa.int64())]))
 
@@ -148,6 +153,18 @@ def test_the_server_and_region_are_found_where_clients_of_aws_look(
     }
     assert storage_options(load_settings()) is None
     assert spark_options(load_settings()) == {}
+
+
+def test_the_jars_for_s3_are_those_of_sparks_hadoop_and_fetched_where_needed() -> None:
+    assert jar_groups(load_settings()) == ("spark",)
+    assert jar_groups(load_settings(lake="s3://bucket")) == ("spark", "s3")
+    [bundled] = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    versions = {jar.artifact: jar.version for jar in read_lock("s3")}
+    assert f"hadoop-client-api-{versions['hadoop-aws']}" == bundled.stem
+    assert "bundle" not in versions
+    assert DELTA.rpartition(":")[2] == {jar.version for jar in read_lock("spark")}.pop()
+    packages = f"{DELTA},org.apache.hadoop:hadoop-aws:{versions['hadoop-aws']}`"
+    assert packages in DOCS.read_text()
 
 
 def test_what_is_not_done_in_a_bucket_is_refused_by_name(tmp_path: Path) -> None:
