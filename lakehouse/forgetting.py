@@ -41,6 +41,7 @@ from silver.cuts import Cut, offset_of_delta
 from silver.forget import Removal, remember
 from silver.person import Found, Person, Search, check_key, required_secret, subject
 from silver.quarantine import finish_last
+from silver.rebuild import BESIDE
 from silver.refine import QUERY, Refinery, refine
 from silver.tables import CUTS, view_table
 
@@ -184,7 +185,7 @@ def _take_out(
         commit_nothing(spark, path, _now())
     _go_on_behind(settings, topics, checkpoint, number)
     _purge(spark, paths)
-    shutil.rmtree(settings.lake_dir / "_replay", ignore_errors=True)
+    shutil.rmtree(settings.lake_dir / BESIDE, ignore_errors=True)
 
 
 def _leave_no_deleted_rows(spark: SparkSession, path: Path) -> None:

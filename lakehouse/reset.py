@@ -14,6 +14,7 @@ from bronze.topics import TopicFile
 from gold.catalog import LAYERS
 from gold.evaluate import SCHEMA as EVALUATION
 from lakehouse.broker import broker_answers, left_over_broker
+from silver.rebuild import BESIDE
 
 
 def what_goes(settings: LakeSettings) -> list[str]:
@@ -30,7 +31,7 @@ def _layers(settings: LakeSettings) -> list[str]:
     """Of a lake in a bucket, where there may be other things beside."""
     if not in_bucket(settings):
         return []
-    places = [f"{settings.tables}/{layer}" for layer in (*LAYERS, EVALUATION)]
+    places = [f"{settings.tables}/{layer}" for layer in (*LAYERS, EVALUATION, BESIDE)]
     return [place for place in places if is_there(settings, place)]
 
 

@@ -7,9 +7,10 @@ follows silver by `silver_batch` sees all rows again.
 """
 
 import shutil
-from pathlib import Path
+from typing import Any
 
 import structlog
+from pydantic import PrivateAttr
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -21,7 +22,7 @@ from bronze.job import await_streams
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
-from bronze.storage import open_table, require_folder
+from bronze.storage import delete, in_bucket, open_table
 from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
@@ -32,6 +33,7 @@ from silver.tables import CUTS, QUARANTINE, SCHEMAS, silver_tables
 
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
+BESIDE = "_replay"
 # What a table must not have while its rows are replaced, or its columns.
 HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 
@@ -53,10 +55,9 @@ def rebuild(
         CheckpointError: the silver query runs; stop it first.
         LakehouseError: bronze is not there, or cannot be read as declared.
     """
-    require_folder(settings, COMMAND, "the new tables would lie beside, with links to bronze")
     require_bronze(settings, topics)
     checkpoint = claim(settings, QUERY, COMMAND)
-    side = settings.model_copy(update={"lake": settings.lake_dir / "_replay"})
+    side = _beside(settings)
     try:
         if not (side.lake_dir / BUILT).exists():
             _prepare(spark, settings, side, topics, begin)
@@ -65,9 +66,39 @@ def rebuild(
         checkpoint.expect(COMMAND)
         _swap(spark, settings, side, topics, checkpoint)
         checkpoint.expect(None)
-        shutil.rmtree(side.lake_dir)
+        _clear(settings, side)
     finally:
         checkpoint.release()
+
+
+class _SideLake(LakeSettings):
+    """A lake beside the lake, whose bronze, and who was forgotten, are the lake's own."""
+
+    _origin: LakeSettings = PrivateAttr()
+
+    def table_path(self, layer: str, name: str) -> str:
+        """Where the Delta table `<layer>.<name>` lies."""
+        if layer == "bronze" or (layer, name) == (FORGOTTEN.layer, FORGOTTEN.name):
+            return self._origin.table_path(layer, name)
+        return super().table_path(layer, name)
+
+
+def _beside(settings: LakeSettings) -> LakeSettings:
+    folder = settings.lake_dir / BESIDE
+    own: dict[str, Any] = {"lake": folder}
+    if in_bucket(settings):
+        own = {"lake": f"{settings.tables}/{BESIDE}", "home": folder}
+    side = _SideLake.model_construct(**{**dict(settings), **own})
+    side._origin = settings  # noqa: SLF001 - its own
+    return side
+
+
+def _clear(settings: LakeSettings, side: LakeSettings) -> None:
+    if in_bucket(side):
+        delete(side, side.tables)
+    folder = settings.lake_dir / BESIDE
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def cut_at(settings: LakeSettings, moment: str) -> Cut:
@@ -100,14 +131,8 @@ def _prepare(
     begin: Cut | None,
 ) -> None:
     """An empty silver beside the lake, or one as of a cut, whose query reads on from there."""
-    if side.lake_dir.exists():  # of a build that was interrupted
-        shutil.rmtree(side.lake_dir)
+    _clear(settings, side)  # of a build that was interrupted
     side.lake_dir.mkdir(parents=True)
-    (side.lake_dir / "bronze").symlink_to(settings.lake_dir / "bronze")
-    if FORGOTTEN.exists(settings):
-        known = Path(FORGOTTEN.path(side))
-        known.parent.mkdir()
-        known.symlink_to(FORGOTTEN.path(settings))
     checkpoint = claim_tables(spark, side, QUERY, silver_tables(topics))
     try:
         for table in silver_tables(topics):
