@@ -35,7 +35,6 @@ from lakehouse import savepoints
 from lakehouse.broker import Broker
 from lakehouse.forgetting import check as check_forgettable
 from lakehouse.publish import create_topics
-from lakehouse.reset import reset, what_goes
 from lakehouse.status import lake_status
 from silver.cuts import last_batch
 from silver.maintenance import EVERY_BATCHES, Maintenance
@@ -146,13 +145,6 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     for folder in (lake.settings.home_dir, s3.folder):
         leaks = [file for file in folder.rglob("*") if file.is_file() and has_secret(file)]
         assert not leaks
-    neighbour = s3.folder / "neighbour"
-    neighbour.touch()
-    assert f"{lake.settings.tables}/silver" in what_goes(lake.settings)
-    reset(lake.settings, lake.topics)
-    assert what_goes(lake.settings) == []
-    assert not is_there(lake.settings, lake.settings.table_path("bronze", "orders"))
-    assert neighbour.exists()
 
 
 def has_secret(file: Path) -> bool:
