@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import deltalake
-
 from bronze.checkpoint import IDENTITY, UNFINISHED, WRITER, is_whole, newest_file, query_id
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from bronze.tables import TableSpec
 
 
@@ -60,7 +59,7 @@ def _apart(
         if known:
             yield f"the table {table.full_name} is gone"
         return
-    delta = deltalake.DeltaTable(table.path(settings))
+    delta = open_table(settings, table.path(settings))
     metadata = delta.metadata()
     if metadata.configuration.get(WRITER) != identity.get("checkpoint"):
         yield f"the table {table.full_name} was written from another checkpoint"

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import deltalake
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from bronze.tables import TableSpec
 
 WRITER = "lakehouse.checkpoint"
@@ -101,7 +101,7 @@ class Checkpoint:
         """Whether a table has a batch, by the transaction id of its query or of its own."""
         if not table.exists(settings):
             return False
-        delta = deltalake.DeltaTable(table.path(settings))
+        delta = open_table(settings, table.path(settings))
         apps = query_id(self.path), self.app_id(table)
         written = [delta.transaction_version(app) for app in apps]
         return any(version is not None and version >= batch for version in written)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from bronze.tables import TableSpec
 
 FEW_FILES = 32
@@ -22,7 +23,7 @@ class DirectTable:
     def __init__(
         self, table: TableSpec, settings: LakeSettings, version: int | None = None
     ) -> None:
-        self._delta = DeltaTable(table.path(settings), version=version)
+        self._delta = open_table(settings, table.path(settings), version)
 
     @property
     def version(self) -> int:

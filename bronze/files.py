@@ -2,13 +2,12 @@
 
 import datetime as dt
 from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from bronze.settings import LakeSettings
+from bronze.storage import Place, open_table
 from bronze.tables import TableSpec
 
 
@@ -19,8 +18,8 @@ class TableFiles:
     row that is deleted.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        delta = DeltaTable(path)
+    def __init__(self, settings: LakeSettings, place: Place) -> None:
+        delta = open_table(settings, place)
         self._files = pa.table(delta.get_add_actions(flatten=True))
         self.rows = sum(self._files["num_records"].to_pylist() or [0])
         self.count = self._files.num_rows
@@ -37,4 +36,6 @@ class TableFiles:
 
 def table_files(settings: LakeSettings, tables: Iterable[TableSpec]) -> dict[str, TableFiles]:
     """The files of those tables that there are, by full name."""
-    return {t.full_name: TableFiles(t.path(settings)) for t in tables if t.exists(settings)}
+    return {
+        t.full_name: TableFiles(settings, t.path(settings)) for t in tables if t.exists(settings)
+    }

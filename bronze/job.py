@@ -26,6 +26,7 @@ from bronze.failures import NO_SPARK, explain
 from bronze.logs import configure_logs, is_json
 from bronze.redaction import redact
 from bronze.settings import LakeSettings, load_settings
+from bronze.storage import require_bucket, spark_options
 from bronze.streams import Stream
 from bronze.topics import TopicFile, load_topics
 
@@ -64,7 +65,7 @@ def streaming_job(
         with contextlib.ExitStack() as stack:
             if not available_now:
                 stack.enter_context(serving(settings, collector(settings, topics)))
-            spark = _submitted_session(f"lakehouse-{layer}")
+            spark = _submitted_session(settings, f"lakehouse-{layer}")
             stack.callback(stop_spark, spark)
             if SUBMITTED in os.environ:
                 _leave_signals_to_python(spark)
@@ -76,7 +77,8 @@ def streaming_job(
     exit_with(app)
 
 
-def _submitted_session(name: str) -> SparkSession:
+def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
+    require_bucket(settings)
     spark = (
         SparkSession.builder.appName(name)
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -84,6 +86,7 @@ def _submitted_session(name: str) -> SparkSession:
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
         )
         .config("spark.sql.session.timeZone", "UTC")
+        .config(map={**spark_options(settings)})
         .getOrCreate()
     )
     loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]  # noqa: SLF001

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 import structlog
@@ -22,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bronze.declarations import Topic
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
+from bronze.storage import in_bucket, open_table
 from bronze.tables import TableSpec
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def topic_place(settings: LakeSettings, topic: Topic) -> Place:
 
 
 def table_place(settings: LakeSettings, table: TableSpec) -> Place:
-    """A table of the lake, by its folder."""
+    """A table of the lake, by its folder, or by its bucket and the address there."""
     columns = tuple((column.name, column.type, column.comment) for column in table.columns)
     place = table_at(settings, table.layer, table.name)
     return replace(place, comment=table.comment, columns=columns)
@@ -71,7 +73,11 @@ def table_place(settings: LakeSettings, table: TableSpec) -> Place:
 def table_at(settings: LakeSettings, layer: str, name: str) -> Place:
     """The same of a table that we have no contract of."""
     endpoint = f"spark://{settings.sql_host}:{settings.sql_port}"  # as dbt-ol calls it
-    return Place("file", settings.table_path(layer, name), alias=(endpoint, f"{layer}.{name}"))
+    path = PurePosixPath(settings.table_path(layer, name))
+    namespace, place = "file", str(path)
+    if in_bucket(settings):  # PurePosixPath: s3:, the bucket, and what is below
+        namespace, place = f"s3://{path.parts[1]}", "/".join(path.parts[2:])
+    return Place(namespace, place, alias=(endpoint, f"{layer}.{name}"))
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,7 @@ class StreamRuns:
         self._flow = flow or Flow((), ())
         self._emitter = emitter(settings) if flow else None
         self._run: StreamRun | None = None
+        self._settings = settings
         self._seen: dict[str, int] = {}  # by table: the version up to which rows are counted
         self._written: dict[str, int] = {}  # by table: rows since the run began
         self._due = 0.0
@@ -133,7 +140,8 @@ class StreamRuns:
         """Before the query starts, and so before anything is written."""
         if self._emitter:
             with no_matter_what():
-                self._seen = {table.name: _version(table.name) for table in self._flow.outputs}
+                outputs = self._flow.outputs
+                self._seen = {table.name: _version(self._settings, table) for table in outputs}
                 self._written = dict.fromkeys(self._seen, 0)
 
     def started(self, query: StreamingQuery) -> None:
@@ -166,9 +174,10 @@ class StreamRuns:
             Whether a table has another version now.
         """
         before = dict(self._seen)
-        for path, since in before.items():
-            self._seen[path], rows = _commits_since(path, since)
-            self._written[path] += rows
+        for table in self._flow.outputs:
+            since = before[table.name]
+            self._seen[table.name], rows = _commits_since(self._settings, table, since)
+            self._written[table.name] += rows
         return self._seen != before
 
     def _tell_start(self, run: str) -> None:
@@ -192,17 +201,22 @@ def no_matter_what() -> Iterator[None]:
         log.warning("lineage not told", why=f"{type(error).__name__}: {error}")
 
 
-def _version(path: str) -> int:
+def _opened(settings: LakeSettings, place: Place) -> DeltaTable:
+    in_file = place.namespace == "file"
+    return open_table(settings, place.name if in_file else f"{place.namespace}/{place.name}")
+
+
+def _version(settings: LakeSettings, place: Place) -> int:
     """The version of a table; -1 where there is none yet."""
     with suppress(TableNotFoundError):
-        return DeltaTable(path).version()
+        return _opened(settings, place).version()
     return -1
 
 
-def _commits_since(path: str, since: int) -> tuple[int, int]:
+def _commits_since(settings: LakeSettings, place: Place, since: int) -> tuple[int, int]:
     """The version of a table, and the rows that its commits after another have added or changed."""
     try:
-        table = DeltaTable(path)
+        table = _opened(settings, place)
     except TableNotFoundError:
         return since, 0
     new = table.version() - since

@@ -1,4 +1,5 @@
-"""Lets a table become what another one is, in one commit and without a copy: its files are linked.
+"""Lets a table become what another one is, in one commit: its files are linked, so nothing is
+copied, or in a bucket by S3 alone.
 
 All links can be made before the first commit, so the commits of several tables follow one another
 within milliseconds.
@@ -6,16 +7,16 @@ within milliseconds.
 
 import datetime as dt
 import json
-import os
-import shutil
 import time
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
+
+from bronze.settings import LakeSettings
+from bronze.storage import is_there, link, open_table
 
 
 class LinkedTable:
@@ -24,11 +25,12 @@ class LinkedTable:
     The latter must have no deletion vectors, as they would stay behind.
     """
 
-    def __init__(self, source: str, path: str) -> None:
-        self.path = path
-        self._from = Path(source)
-        self._source = DeltaTable(source)
-        self._table = DeltaTable(path)
+    def __init__(self, settings: LakeSettings, source: str, path: str) -> None:
+        self._settings = settings
+        self._from = source
+        self._to = path
+        self._source = open_table(settings, source)
+        self._table = open_table(settings, path)
 
     @property
     def version(self) -> int:
@@ -38,10 +40,9 @@ class LinkedTable:
     def link(self) -> None:
         """Bring the new files; nobody sees them yet."""
         for name in _files(self._source).keys() - _files(self._table).keys():
-            target = Path(self.path) / name
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                _link(self._from / name, target)
+            target = f"{self._to}/{name}"
+            if not is_there(self._settings, target):
+                link(self._settings, f"{self._from}/{name}", target)
 
     def commit(self, *, whole: bool = False) -> int:
         """Let readers see them, if there is anything new; returns how many files are gone.
@@ -69,15 +70,6 @@ class LinkedTable:
 def _files(table: DeltaTable) -> dict[str, dict[str, Any]]:
     rows = pa.table(table.get_add_actions()).to_pylist()
     return {row["path"]: row for row in rows}
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        draft = target.with_name(f".{target.name}")
-        shutil.copy2(source, draft)
-        draft.replace(target)
 
 
 def _add(row: dict[str, Any]) -> AddAction:

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import deltalake
-
 from bronze.checkpoint import Checkpoint, newest_batch, query_id, source_offsets
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from bronze.tables import TableSpec
 
 BEGUN = "lakehouse.begun"
@@ -52,7 +51,7 @@ class Place:
             CheckpointError: Spark has forgotten it.
         """
         folder = Path(settings.checkpoint_path(table.full_name))
-        delta = deltalake.DeltaTable(table.path(settings), version=version)
+        delta = open_table(settings, table.path(settings), version)
         batch = delta.transaction_version(query_id(folder))
         if batch is None:  # nothing since the query began, or was moved
             begun = folder / BEGUN

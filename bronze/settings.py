@@ -27,6 +27,7 @@ from bronze.errors import SettingsError
 from bronze.lineage_settings import LineageSettings
 from bronze.logs import LogFormat
 from bronze.pseudonyms import PseudonymSecret
+from bronze.s3_settings import BucketAddress, S3Settings
 from bronze.sql_settings import SqlSettings
 
 if sys.version_info >= (3, 11):
@@ -37,13 +38,14 @@ else:
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a path, where a second slash is gone
 PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
+FOLDER_ALONE = ("accept_data_loss", "metastore")  # settings, until S3 is done there too
 # A file as long as the process lives, also where the package is a wheel of `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
 
 
-class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
+class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings):
     """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
 
     model_config = SettingsConfigDict(
@@ -57,8 +59,10 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
     home: Path = Field(
         default=Path(".lakehouse"), description="Folder of the embedded runtime: broker data, logs"
     )
-    lake: Path | None = Field(
-        default=None, description="Folder of tables and checkpoints; default <home>/lake"
+    lake: BucketAddress | Path | None = Field(
+        default=None,
+        description="Folder of tables and checkpoints, <home>/lake by default; or of tables alone "
+        "s3://BUCKET/PREFIX",
     )
     cache: Path = Field(
         default=Path("~/.cache/lakehouse"), description="Folder for the jars, shared by all lakes"
@@ -178,14 +182,16 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
 
     @field_validator("home", "lake", "cache")
     @classmethod
-    def _is_a_folder(cls, folder: Path | None) -> Path | None:
-        if folder is not None and folder.expanduser().is_file():
+    def _is_a_folder(cls, folder: Path | str | None, info: ValidationInfo) -> Path | str | None:
+        if not isinstance(folder, Path):
+            return folder and folder.rstrip("/")
+        if folder.expanduser().is_file():
             message = f"{folder} is a file, not a folder"
             raise ValueError(message)
-        if folder is not None and ADDRESS.match(str(folder)):
+        if ADDRESS.match(str(folder)):
+            known = "a folder or s3://BUCKET/PREFIX" if info.field_name == "lake" else "a folder"
             message = (
-                f"{folder} is an address, and object stores are not supported: name a folder, "
-                "see docs/deploying.md"
+                f"{folder} is an address that is not supported: name {known}, see docs/deploying.md"
             )
             raise ValueError(message)
         return folder
@@ -232,8 +238,14 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
 
     @property
     def lake_dir(self) -> Path:
-        """The folder of tables and checkpoints, absolute."""
-        return (self.lake or self.home / "lake").expanduser().resolve()
+        """The folder of checkpoints and savepoints, absolute; of tables too, unless in a bucket."""
+        folder = self.lake if isinstance(self.lake, Path) else self.home / "lake"
+        return folder.expanduser().resolve()
+
+    @property
+    def tables(self) -> str:
+        """Where the layers of tables lie: a folder, or the address of a bucket."""
+        return self.lake if isinstance(self.lake, str) else str(self.lake_dir)
 
     @property
     def home_dir(self) -> Path:
@@ -247,7 +259,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings):
 
     def table_path(self, layer: str, name: str) -> str:
         """Where the Delta table `<layer>.<name>` lies."""
-        return str(self.lake_dir / layer / name)
+        return f"{self.tables}/{layer}/{name}"
 
     def full_topic(self, name: str) -> str:
         """The full name on the broker of a topic of our namespace."""
@@ -283,7 +295,7 @@ def load_settings(**overrides: Any) -> LakeSettings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return LakeSettings(**given)
+        settings = LakeSettings(**given)
     except tomllib.TOMLDecodeError as error:
         message = f"lakehouse.toml: no valid TOML: {error}."
         raise SettingsError(message) from error
@@ -295,3 +307,11 @@ def load_settings(**overrides: Any) -> LakeSettings:
             "in lakehouse.toml or on the command line; `lakehouse --help` lists all settings."
         )
         raise SettingsError(message) from error
+    refused = [name for name in FOLDER_ALONE if getattr(settings, name)]
+    if isinstance(settings.lake, str) and refused:
+        message = (
+            f"Setting '{refused[0]}' is not done for a lake on S3 yet: take it out, or let "
+            "LAKEHOUSE_LAKE be a folder; see docs/deploying.md."
+        )
+        raise SettingsError(message)
+    return settings

@@ -7,7 +7,6 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import deltalake
 from delta.tables import DeltaTable
@@ -17,6 +16,7 @@ from pyspark.sql.types import StructType
 from bronze.envelope import ENVELOPE, Column
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
+from bronze.storage import is_table, storage_options, tables_below
 
 APPEND_ONLY = "delta.appendOnly"  # property: rows are added alone
 # A commit a second makes a log of 86,400 files a day. A checkpoint of the log costs as much as a
@@ -52,7 +52,7 @@ class TableSpec:
 
     def exists(self, settings: LakeSettings) -> bool:
         """Whether there is a Delta table at the path."""
-        return deltalake.DeltaTable.is_deltatable(self.path(settings))
+        return is_table(settings, self.path(settings))
 
     def create(
         self, spark: SparkSession, settings: LakeSettings, properties: dict[str, str] | None = None
@@ -68,6 +68,7 @@ class TableSpec:
             description=self.comment,
             configuration={**BOUNDED_LOG, **self.properties, **(properties or {})},
             raise_if_key_not_exists=False,  # the property that names the writer is ours
+            storage_options=storage_options(settings),
         )
 
     def evolve(
@@ -162,9 +163,10 @@ class TableSpec:
         return DeltaTable.forPath(spark, self.path(settings))
 
 
-def delta_tables(settings: LakeSettings, layer: str) -> list[Path]:
-    """The folders of all Delta tables of a layer, by name."""
-    return [log.parent for log in sorted((settings.lake_dir / layer).glob("*/_delta_log"))]
+def delta_tables(settings: LakeSettings, layer: str) -> dict[str, str]:
+    """Where all Delta tables of a layer lie, by name."""
+    names = tables_below(settings, f"{settings.tables}/{layer}")
+    return {name: settings.table_path(layer, name) for name in names}
 
 
 def bronze_table(topic: str) -> TableSpec:

@@ -16,6 +16,7 @@ import structlog
 from bronze.checkpoint import Checkpoint, last_commit, source_offsets
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
+from bronze.storage import written_at
 from bronze.tables import TableSpec
 
 FILE_SIZE = 32 << 20  # a smaller file is written anew, so a row is copied a few times in its life
@@ -69,14 +70,14 @@ class BronzeUpkeep:
 
     def _readers_are_near(self) -> bool:
         """Whether all queries of the lake that read the table have come to versions of this day."""
-        log_folder = Path(self._table.path(self._settings)) / "_delta_log"
+        log_place = f"{self._table.path(self._settings)}/_delta_log"
         newest = DirectTable(self._table, self._settings).version
         oldest = time.time() - DAY
         for version in self._next_to_read():
             if version > newest:  # it has read all there is
                 continue
-            commit = log_folder / f"{version:020d}.json"
-            if not commit.exists() or commit.stat().st_mtime < oldest:
+            written = written_at(self._settings, f"{log_place}/{version:020d}.json")
+            if written is None or written < oldest:
                 return False
         return True
 

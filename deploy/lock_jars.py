@@ -19,6 +19,9 @@ SCALA = "2.13"
 SPARK = "4.2"
 PULSAR = "4.2.4"
 POSTGRESQL = "42.7.8"  # the driver, for a metastore there
+SPARKS_HADOOP = "3.5.0"  # as PySpark bundles it; its S3 client is a jar of its own
+AWS = "2.35.4"  # as that names it, in a bundle of 600 MB; these modules are all it needs of it
+AWS_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
 FLINK = "1.18.1"  # the last that the Pulsar connector was released for
 FLINK_PULSAR = "4.1.0-1.18"
 PAIMON = "0.8.2"
@@ -40,6 +43,10 @@ POM = """\
 DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}"
     "</dependency>"
+)
+NO_BUNDLE = (
+    "<exclusions><exclusion><groupId>software.amazon.awssdk</groupId><artifactId>bundle"
+    "</artifactId></exclusion></exclusions>"
 )
 LEFT_OUT = ("tests", "windows-x86_64")  # classifiers nobody runs here
 BOM = "<type>pom</type><scope>import</scope>"
@@ -104,6 +111,16 @@ def flink() -> list[str]:
     )
 
 
+def s3() -> list[str]:
+    """What Spark's Hadoop needs for S3, but for what Spark has."""
+    found = resolve(
+        DEPENDENCY.format("org.apache.hadoop", "hadoop-aws", SPARKS_HADOOP, NO_BUNDLE)
+        + "".join(DEPENDENCY.format("software.amazon.awssdk", x, AWS, "") for x in AWS_MODULES)
+    )
+    groups = ("org.apache.hadoop:", "software.amazon.", "org.reactivestreams:")
+    return [each for each in found if each.startswith(groups)]
+
+
 def main() -> None:
     """Resolve all sets and replace the locks."""
     if shutil.which("mvn") is None:
@@ -117,7 +134,9 @@ def main() -> None:
     pulsar = resolve(broker, managed=bom)
     driver = DEPENDENCY.format("org.postgresql", "postgresql", POSTGRESQL, "")
     postgresql = resolve(driver, only="postgresql")
-    write(LOCK, ["[spark]", *spark, "", "[postgresql]", *postgresql, "", "[pulsar]", *pulsar])
+    sections = {"spark": spark, "postgresql": postgresql, "s3": s3(), "pulsar": pulsar}
+    lines = [line for name, jars in sections.items() for line in ("", f"[{name}]", *jars)]
+    write(LOCK, lines[1:])
     write(FLINK_LOCK, ["[flink]", *flink()])
 
 

@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
+from bronze.storage import SCHEME, in_bucket
 from bronze.tables import delta_tables
 from bronze.topics import TopicFile
 from gold.tables import BUILT, CUTS, RUNS
@@ -27,23 +28,25 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
     for own in (CUTS, RUNS):
         own.create(spark, settings)
     for layer in LAYERS:
-        folder = settings.lake_dir / layer
-        folder.mkdir(parents=True, exist_ok=True)
-        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{literal(folder)}'")
-        _require_ours(spark, layer, folder)
-        for table in delta_tables(settings, layer):
+        place = f"{settings.tables}/{layer}"
+        if not in_bucket(settings):
+            Path(place).mkdir(parents=True, exist_ok=True)
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{literal(place)}'")
+        _require_ours(spark, layer, place)
+        for name, table in delta_tables(settings, layer).items():
             spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {layer}.`{table.name}` "
+                f"CREATE TABLE IF NOT EXISTS {layer}.`{name}` "
                 f"USING delta LOCATION '{literal(table)}'"
             )
     if all(table.exists(settings) for table in silver_tables(topics)):
         create_views(spark, topics)
 
 
-def _require_ours(spark: SparkSession, layer: str, folder: Path) -> None:
+def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:
     """In a metastore there may be the databases of another lake, whose tables would be read."""
     known = spark.catalog.getDatabase(layer).locationUri
-    if Path(unquote(urlparse(known).path)) != folder:
+    found = known if known.startswith(SCHEME) else unquote(urlparse(known).path)
+    if found != folder:
         message = (
             f"The metastore has a database {layer} at {known}, and not at {folder}: it belongs to "
             "another lake. Give each lake a metastore of its own (LAKEHOUSE_METASTORE)."
@@ -51,6 +54,6 @@ def _require_ours(spark: SparkSession, layer: str, folder: Path) -> None:
         raise SettingsError(message)
 
 
-def literal(path: Path) -> str:
+def literal(path: str) -> str:
     """A path between the quotes of a SQL string."""
-    return str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return path.replace("\\", "\\\\").replace("'", "\\'")

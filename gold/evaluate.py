@@ -9,16 +9,15 @@ others that it is judged by: the measure compares recommenders, it does not fore
 import contextlib
 import json
 import random
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from bronze.settings import LakeSettings
+from bronze.storage import delete, open_table
 from gold.build import alone
 from gold.catalog import literal
 from gold.dbt import run_dbt
@@ -145,16 +144,16 @@ def _any_new(items: Sequence[int], owned: Mapping[int, set[int]]) -> Ranking:
 @contextlib.contextmanager
 def _schema(settings: LakeSettings) -> Iterator[None]:
     """An empty schema, dropped at the end; what a killed run has left goes first."""
-    folder = settings.lake_dir / SCHEMA
+    folder = f"{settings.tables}/{SCHEMA}"
     drop = f"drop schema if exists {SCHEMA} cascade"
     query_endpoint(settings, drop)
-    shutil.rmtree(folder, ignore_errors=True)
+    delete(settings, folder)
     query_endpoint(settings, f"create schema {SCHEMA} location '{literal(folder)}'")
     try:
         yield
     finally:
         query_endpoint(settings, drop)
-        shutil.rmtree(folder, ignore_errors=True)
+        delete(settings, folder)
 
 
 def _build(settings: LakeSettings) -> None:
@@ -172,6 +171,6 @@ def _build(settings: LakeSettings) -> None:
 
 
 def _rows(settings: LakeSettings, name: str, *columns: str) -> list[dict[str, Any]]:
-    table = DeltaTable(settings.table_path(SCHEMA, name))
+    table = open_table(settings, settings.table_path(SCHEMA, name))
     rows: list[dict[str, Any]] = pa.table(table.scan(list(columns))).to_pylist()
     return rows

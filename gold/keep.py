@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from threading import Event
 
 from bronze.job import stop_signal
 from bronze.settings import LakeSettings
+from bronze.storage import newest_version
 from bronze.tables import delta_tables
 from gold.build import prepare_build
 from gold.errors import GoldError
@@ -16,13 +16,11 @@ POLL_SECONDS = 2.0
 
 
 def silver_versions(settings: LakeSettings) -> dict[str, int]:
-    """The newest version of each silver table, by the files of its log."""
-    return {path.name: _newest(path / "_delta_log") for path in delta_tables(settings, "silver")}
-
-
-def _newest(log: Path) -> int:
-    versions = [int(file.stem) for file in log.glob("*.json") if file.stem.isdigit()]
-    return max(versions, default=-1)
+    """The newest version of each silver table, by the names in its log."""
+    return {
+        name: newest_version(settings, place)
+        for name, place in delta_tables(settings, "silver").items()
+    }
 
 
 def keep_fresh(

@@ -6,7 +6,6 @@ within milliseconds, and last the cut, which says which versions belong together
 """
 
 import datetime as dt
-import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from deltalake import DeltaTable
 from bronze.direct import DirectTable
 from bronze.linking import LinkedTable
 from bronze.settings import LakeSettings
+from bronze.storage import delete, is_table, open_table, storage_options
 from gold.endpoint import query_endpoint
 from gold.tables import BUILT, CUTS
 
@@ -70,7 +70,7 @@ def publish(
     """
     before = last_published(settings)
     for name in built:
-        _keep_small(settings.table_path(BUILT, name), settings.history_days)
+        _keep_small(open_table(settings, settings.table_path(BUILT, name)), settings.history_days)
     tables = {name: _Mart(settings, name) for name in marts}
     for table in tables.values():
         table.link()
@@ -94,7 +94,7 @@ def publish(
             )
     for name in before.versions.keys() - tables.keys() if before else ():
         query_endpoint(settings, f"DROP TABLE IF EXISTS gold.`{name}`")
-        shutil.rmtree(settings.table_path("gold", name), ignore_errors=True)
+        delete(settings, settings.table_path("gold", name))
     return cut
 
 
@@ -111,7 +111,9 @@ def note_versions(settings: LakeSettings) -> None:
 
 
 def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[str, int]:
-    return {name: DeltaTable(settings.table_path(layer, name)).version() for name in names}
+    return {
+        name: open_table(settings, settings.table_path(layer, name)).version() for name in names
+    }
 
 
 class _Mart(LinkedTable):
@@ -119,27 +121,26 @@ class _Mart(LinkedTable):
 
     def __init__(self, settings: LakeSettings, name: str) -> None:
         build, mart = settings.table_path(BUILT, name), settings.table_path("gold", name)
-        self.is_new = not DeltaTable.is_deltatable(mart)
-        built = DeltaTable(build)
+        self.is_new = not is_table(settings, mart)
+        built = open_table(settings, build)
         DeltaTable.create(
             mart,
             schema=built.schema(),
             mode="ignore",
             description=built.metadata().description,
             configuration={"delta.logRetentionDuration": "interval 7 days"},
+            storage_options=storage_options(settings),
         )
-        super().__init__(build, mart)
-        self._days = settings.history_days
+        super().__init__(settings, build, mart)
 
     def publish(self) -> None:
         """Let readers see the build, and forget old files where many have gone."""
         if self.commit() > MANY_FILES:
-            DeltaTable(self.path).vacuum(self._days * 24, dry_run=False)
+            self._table.vacuum(self._settings.history_days * 24, dry_run=False)
 
 
-def _keep_small(path: str, days: int) -> None:
+def _keep_small(table: DeltaTable, days: int) -> None:
     """Compact a build that has many small files, and forget the old ones."""
-    table = DeltaTable(path)
     sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
     if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:
         table.optimize.compact(target_size=SMALL_FILE * 8)

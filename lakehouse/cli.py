@@ -18,6 +18,7 @@ from bronze.measure import bronze_collector
 from bronze.options import epoch_ms
 from bronze.replay import replay_topic
 from bronze.settings import load_settings
+from bronze.storage import require_bucket
 from bronze.topics import load_topics
 from gold.__main__ import Every, FullRefresh, Select, seconds
 from gold.build import build_gold, require_silver
@@ -334,6 +335,7 @@ def status(
     ] = "2s",
 ) -> None:
     """Show per table: rows, age of the newest message, lag, what is missing or quarantined."""
+    require_bucket(lake.settings)
     if live:
         if form != "table":
             message = f"--watch shows a table; drop --format {form}."
@@ -393,6 +395,7 @@ def report(
 @app.command()
 def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Delete all tables, checkpoints and the embedded broker's messages, after asking."""
+    require_bucket(lake.settings)
     folders = what_goes(lake.settings)
     if not folders:
         out.print("There is nothing to delete.")

@@ -14,6 +14,7 @@ from bronze.errors import SettingsError
 from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
+from bronze.storage import require_folder
 from bronze.topics import TopicFile
 from gold.build import prepare_build
 from gold.catalog import register
@@ -126,6 +127,7 @@ def _run_layers(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
 
 
 def _empty_home(settings: LakeSettings) -> None:
+    require_folder(settings, "lakehouse demo", "it begins with an empty lake of its own")
     home = settings.home_dir
     if endpoint_running(settings) or left_over_broker(settings) is not None:
         message = (

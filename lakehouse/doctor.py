@@ -28,6 +28,7 @@ from bronze.errors import BrokerError, LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.retention import risks
 from bronze.settings import LakeSettings
+from bronze.storage import in_bucket, require_bucket
 from bronze.streams import given_up
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
@@ -75,6 +76,7 @@ def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
         *variables(os.environ),
         *folders(settings),
         *disk(settings),
+        *bucket(settings),
         *ports(settings, answers=answers),
         *sql(settings),
         *broker(settings, answers=answers),
@@ -218,6 +220,17 @@ def disk(settings: LakeSettings) -> Iterator[Finding]:
             *("disk", "fail" if free < LEAST_FREE else "warn", found),
             "Make room; a lower LAKEHOUSE_HISTORY_DAYS keeps fewer old files (at least 7 days).",
         )
+
+
+def bucket(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether the bucket is there, for tables that lie in one."""
+    if in_bucket(settings):
+        try:
+            require_bucket(settings)
+        except SettingsError as error:
+            yield _refused("bucket", error)
+        else:
+            yield Finding("bucket", "ok", f"{settings.tables} can be read")
 
 
 def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from bronze.purge import commit_nothing, purge
 from bronze.redact import redact
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.storage import require_folder
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
 from gold.build import alone, build_gold
@@ -40,6 +41,7 @@ from silver.cuts import Cut, offset_of_delta
 from silver.forget import Removal, remember
 from silver.person import Found, Person, Search, check_key, required_secret, subject
 from silver.quarantine import finish_last
+from silver.rebuild import BESIDE
 from silver.refine import QUERY, Refinery, refine
 from silver.tables import CUTS, view_table
 
@@ -113,6 +115,7 @@ def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None
     Raises:
         SettingsError: not by these declarations or settings, or something holds old versions.
     """
+    require_folder(settings, COMMAND, "the past is deleted file by file, and files are searched")
     whose = subject(topics, topic)
     required_secret(settings).read()
     check_key(whose, key)
@@ -182,7 +185,7 @@ def _take_out(
         commit_nothing(spark, path, _now())
     _go_on_behind(settings, topics, checkpoint, number)
     _purge(spark, paths)
-    shutil.rmtree(settings.lake_dir / "_replay", ignore_errors=True)
+    shutil.rmtree(settings.lake_dir / BESIDE, ignore_errors=True)
 
 
 def _leave_no_deleted_rows(spark: SparkSession, path: Path) -> None:
@@ -228,8 +231,8 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
             f"{error} Mend that, and run `{COMMAND}` again."
         )
         raise GoldError(message) from error
-    paths = [*delta_tables(settings, BUILT)]
-    paths += [path for path in delta_tables(settings, "gold") if path.name not in own]
+    marts = {name: path for name, path in delta_tables(settings, "gold").items() if name not in own}
+    paths = [Path(path) for path in (*delta_tables(settings, BUILT).values(), *marts.values())]
     for path in paths:
         commit_nothing(spark, path, _now())
     note_versions(settings)

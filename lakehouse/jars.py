@@ -50,7 +50,7 @@ class Jar:
 
 
 def read_lock(group: str, lock: Path = LOCK) -> list[Jar]:
-    """The jars of one section of the lock: `spark`, `postgresql` or `pulsar`."""
+    """The jars of one section of the lock: `spark`, `postgresql`, `s3` or `pulsar`."""
     jars, section = [], None
     for line in lock.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):

@@ -25,6 +25,7 @@ from bronze.errors import LakehouseError, SettingsError
 from bronze.redaction import hide, redact
 from bronze.secret_files import secret_text
 from bronze.settings import LakeSettings
+from bronze.storage import in_bucket
 from lakehouse.console import out
 from lakehouse.context import lake
 from lakehouse.jars import Progress, fetch_jars
@@ -54,7 +55,8 @@ class MetastoreError(LakehouseError):
 
 def jar_groups(settings: LakeSettings) -> tuple[str, ...]:
     """Sections of the lock that a session needs."""
-    return ("spark", "postgresql") if _is_postgresql(settings) else ("spark",)
+    driver = ("postgresql",) if _is_postgresql(settings) else ()
+    return ("spark", *driver, *(("s3",) if in_bucket(settings) else ()))
 
 
 def catalog_implementation(settings: LakeSettings) -> str:

@@ -10,7 +10,6 @@ exactly once where the namespace has message deduplication on, else at least onc
 import re
 from collections.abc import Sequence
 
-import deltalake
 import structlog
 from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +20,7 @@ from bronze.checkpoint import Running, claim, start_query
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
+from bronze.storage import open_table
 from bronze.streams import Stream
 
 FEED = "delta.enableChangeDataFeed"
@@ -142,7 +142,7 @@ def _table_with_feed(settings: LakeSettings, table: str) -> str:
         raise SettingsError(message)
     path = settings.table_path(*match.groups())
     try:
-        properties = deltalake.DeltaTable(path).metadata().configuration
+        properties = open_table(settings, path).metadata().configuration
     except TableNotFoundError as error:
         message = f"There is no table {table} at {path}."
         raise SettingsError(message) from error

@@ -9,14 +9,30 @@ from bronze.checkpoint import checkpoint_id, claim
 from bronze.errors import SettingsError
 from bronze.ingest import subscription
 from bronze.settings import LakeSettings
+from bronze.storage import delete, in_bucket, is_there
 from bronze.topics import TopicFile
+from gold.catalog import LAYERS
+from gold.evaluate import SCHEMA as EVALUATION
 from lakehouse.broker import broker_answers, left_over_broker
+from silver.rebuild import BESIDE
 
 
-def what_goes(settings: LakeSettings) -> list[Path]:
-    """The folders that a reset deletes: the lake, and the embedded broker's messages."""
+def what_goes(settings: LakeSettings) -> list[str]:
+    """What a reset deletes: the lake, and the embedded broker's messages."""
+    return [*_layers(settings), *map(str, _folders(settings))]
+
+
+def _folders(settings: LakeSettings) -> list[Path]:
     folders = [settings.lake_dir, settings.home_dir / "pulsar", settings.home_dir / "spark"]
     return [folder for folder in folders if folder.exists()]
+
+
+def _layers(settings: LakeSettings) -> list[str]:
+    """Of a lake in a bucket, where there may be other things beside."""
+    if not in_bucket(settings):
+        return []
+    places = [f"{settings.tables}/{layer}" for layer in (*LAYERS, EVALUATION, BESIDE)]
+    return [place for place in places if is_there(settings, place)]
 
 
 def reset(settings: LakeSettings, topics: TopicFile) -> None:
@@ -36,7 +52,9 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
     held = [claim(settings, query) for query in queries]
     if broker_answers(settings):
         _drop_subscriptions(settings, topics)
-    for folder in what_goes(settings):
+    for place in _layers(settings):  # before the checkpoints, without which no table is taken
+        delete(settings, place)
+    for folder in _folders(settings):
         shutil.rmtree(folder)
     for checkpoint in held:
         checkpoint.release()

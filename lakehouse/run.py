@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 from bronze.errors import BrokerError
 from bronze.job import stop_spark
 from bronze.settings import LakeSettings
+from bronze.storage import require_bucket
 from lakehouse.broker import Broker, broker_answers, is_local, start_broker
 from lakehouse.console import jar_progress, step
 from lakehouse.session import build_session
@@ -15,7 +16,12 @@ from lakehouse.session import build_session
 
 @contextlib.contextmanager
 def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
-    """A Spark session that is stopped at the end."""
+    """A Spark session that is stopped at the end.
+
+    Raises:
+        SettingsError: tables lie in a bucket that cannot be used.
+    """
+    require_bucket(settings)
     with jar_progress("Fetching jars for Spark") as progress, step("Starting Spark"):
         spark = build_session(settings, name, progress)
     try:

@@ -9,12 +9,11 @@ back, and the streams then read again what they had read since.
 import contextlib
 import datetime as dt
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import deltalake
 from delta.tables import DeltaTable
+from deltalake.exceptions import DeltaError
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
@@ -26,6 +25,7 @@ from bronze.ingest import subscription
 from bronze.offsets import START, Offset, Position, from_json
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.storage import delete, is_there, open_table
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
 from gold.publish import last_published
@@ -89,8 +89,8 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         message = f"There is a savepoint '{name}' already; drop it first, or name another."
         raise SettingsError(message)
     require_bronze(settings, topics)
-    gold = {f"gold.{path.name}": path for path in delta_tables(settings, "gold")}
-    versions = {table: deltalake.DeltaTable(path).version() for table, path in gold.items()}
+    gold = {f"gold.{name}": place for name, place in delta_tables(settings, "gold").items()}
+    versions = {table: open_table(settings, place).version() for table, place in gold.items()}
     shown = last_published(settings)
     cut = _settled_cut(settings, topics, shown.silver_batch if shown else -1)
     places: dict[str, Place | None] = {QUERY: _silver_place(settings, cut)}
@@ -154,21 +154,19 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
                 "topic file of then."
             )
             raise SettingsError(message)
-    paths = {
-        table: Path(settings.table_path(*table.split("."))) for table in sorted(savepoint.versions)
-    }
+    paths = {table: settings.table_path(*table.split(".")) for table in sorted(savepoint.versions)}
     command = f"lakehouse savepoint restore {name}"
     with _all_claimed(settings, topics, command) as checkpoints:
         for full_name, path in paths.items():
-            _see_it_is_kept(path, savepoint.versions[full_name], full_name)
+            _see_it_is_kept(settings, path, savepoint.versions[full_name], full_name)
         for checkpoint in checkpoints.values():
             checkpoint.expect(command)
         for full_name, path in paths.items():
-            delta = DeltaTable.forPath(spark, str(path))
+            delta = DeltaTable.forPath(spark, path)
             delta.restoreToVersion(savepoint.versions[full_name])
-        for path in delta_tables(settings, "gold"):
-            if f"gold.{path.name}" not in paths:
-                shutil.rmtree(path)
+        for built, path in delta_tables(settings, "gold").items():
+            if f"gold.{built}" not in paths:
+                delete(settings, path)
         _move_streams(settings, topics, savepoint, checkpoints)
         for checkpoint in checkpoints.values():
             checkpoint.expect(None)
@@ -189,7 +187,7 @@ def _move_streams(
         table = bronze_table(topic)
         move(checkpoints[table.full_name], savepoint.places[table.full_name])
         # Silver goes on behind the restore: before it in the log are rows that are no more.
-        delta = deltalake.DeltaTable(table.path(settings))
+        delta = open_table(settings, table.path(settings))
         ends[topic] = offset_of_delta(delta, delta.version() + 1)
     place = savepoint.places[QUERY]
     if place is not None:
@@ -241,11 +239,11 @@ def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
     return place.at(cut.positions)
 
 
-def _see_it_is_kept(path: Path, version: int, table: str) -> None:
+def _see_it_is_kept(settings: LakeSettings, path: str, version: int, table: str) -> None:
     try:
-        delta = deltalake.DeltaTable(path, version=version)
-        gone = [file for file in delta.file_uris() if not Path(file).exists()]
-    except (deltalake.exceptions.DeltaError, OSError) as error:
+        delta = open_table(settings, path, version)
+        gone = [file for file in delta.file_uris() if not is_there(settings, file)]
+    except (DeltaError, OSError) as error:
         gone = [str(error)]
     if gone:
         message = (

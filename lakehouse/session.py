@@ -9,14 +9,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
+from bronze.storage import in_bucket, spark_options
 from lakehouse.jars import Progress, fetch_jars
-from lakehouse.java import TRUST_JARS, prepare_spark
+from lakehouse.java import TRUST_JARS, compile_source, prepare_spark
 from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
 
 DRIVER_MEMORY = "2g"
 CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+LOG_STORE = Path(__file__).with_name("S3LogStore.java")
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
 
 
@@ -45,6 +47,9 @@ def build_session(
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
         f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)}"
     )
+    log_store = {}
+    if in_bucket(settings):
+        log_store["spark.delta.logStore.s3.impl"] = f"lakehouse.{LOG_STORE.stem}"
     session = (
         SparkSession.builder.master("local[*]")
         .appName(name)
@@ -52,6 +57,7 @@ def build_session(
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(CLASS_PATH, ":".join([*jars, str(classes)]))
+        .config(map={**spark_options(settings), **log_store})
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
         .config("spark.sql.adaptive.enabled", "false")
@@ -68,6 +74,8 @@ def build_session(
         .getOrCreate()
     )
     try:
+        if in_bucket(settings):
+            compile_source(session._jvm, LOG_STORE, classes)  # noqa: SLF001 - Python has no other way
         connect(session, settings)
     except BaseException:
         session.stop()

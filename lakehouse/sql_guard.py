@@ -25,6 +25,7 @@ from bronze.errors import SettingsError
 from bronze.secret_files import require_private
 from bronze.settings import LakeSettings
 from gold.endpoint import is_loopback
+from lakehouse.java import compile_source
 from lakehouse.sql_users import SETTING as USERS_SETTING
 from lakehouse.sql_users import read_users, users_file
 
@@ -139,7 +140,7 @@ def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> N
         classes: a folder on its class path, for our own check of passwords.
     """
     if settings.sql_authentication == "password":
-        _compile(jvm, classes)
+        compile_source(jvm, SOURCE, classes)
         jvm.Class.forName(CLASS)  # fails here, else all logins would, without a word
         jvm.System.setProperty("lakehouse.sql.users", str(users_file(settings).resolve()))
         jvm.System.setProperty("hive.server2.custom.authentication.class", CLASS)
@@ -150,15 +151,6 @@ def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> N
         jvm.System.setProperty(f"{ldap}.url", settings.sql_ldap_url)
         jvm.System.setProperty(f"{ldap}.Domain", domain)
         jvm.System.setProperty(f"{ldap}.userDNPattern", "" if domain else pattern)
-
-
-def _compile(jvm: Any, classes: Path) -> None:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(SOURCE.name, jvm.java.io.StringReader(SOURCE.read_text()))
-    for name, code in compiler.getBytecodes().items():
-        file = classes.joinpath(*name.split(".")).with_suffix(".class")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(code)
 
 
 def _require_closed(settings: LakeSettings) -> None:

@@ -102,14 +102,14 @@ def _books(settings: LakeSettings, books: BookTotals) -> tuple[int | None, None,
     parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
     sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
     late = f"; {total['late']} late" if total["late"] else ""
-    rows = TableFiles(RECONCILIATION.path(settings)).rows
+    rows = TableFiles(settings, RECONCILIATION.path(settings)).rows
     return rows, None, None, f"{total['messages_in']} in {sign} {parts}{late}"
 
 
 def _gold(settings: LakeSettings) -> list[TableStatus]:
     return [
-        TableStatus(f"gold.{path.name}", TableFiles(path).rows)
-        for path in delta_tables(settings, "gold")
+        TableStatus(f"gold.{name}", TableFiles(settings, place).rows)
+        for name, place in delta_tables(settings, "gold").items()
     ]
 
 
@@ -117,7 +117,7 @@ def _count(settings: LakeSettings, table: TableSpec) -> tuple[int | None, dt.dat
     """Rows and newest message; the rows as the table's log says, deleted ones of a state too."""
     if not table.exists(settings):
         return None, None
-    files = TableFiles(table.path(settings))
+    files = TableFiles(settings, table.path(settings))
     newest = files.newest("publish_time")
     if newest is None:  # of a table of silver, delta-rs does not read all statistics
         newest = pc.max(DirectTable(table, settings).column("publish_time")).as_py()

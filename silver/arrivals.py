@@ -7,11 +7,11 @@ before it costs a job.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bronze.settings import LakeSettings
-from bronze.tables import bronze_table
+from bronze.storage import read_text
+from bronze.tables import TableSpec, bronze_table
 from silver.cuts import WHOLE_VERSION
 
 FEW = 20_000
@@ -46,8 +46,7 @@ class Arrivals:
         """
         messages, size = {}, 0
         for name, (begin, end) in spans.items():
-            log = Path(bronze_table(name).path(settings)) / "_delta_log"
-            found = _appended(log, begin, end)
+            found = _appended(settings, bronze_table(name), begin, end)
             if found is None:
                 return None
             messages[name] = found[0]
@@ -56,7 +55,10 @@ class Arrivals:
 
 
 def _appended(
-    log: Path, begin: Mapping[str, Any] | None, end: Mapping[str, Any]
+    settings: LakeSettings,
+    table: TableSpec,
+    begin: Mapping[str, Any] | None,
+    end: Mapping[str, Any],
 ) -> tuple[int, int] | None:
     """Rows and bytes that were appended between two offsets of Spark's stream over a table."""
     if begin is None or not _is_between_versions(begin) or not _is_between_versions(end):
@@ -66,10 +68,10 @@ def _appended(
         return None
     rows = size = 0
     for version in versions:
-        commit = log / f"{version:020d}.json"
-        if not commit.exists():
+        commit = read_text(settings, f"{table.path(settings)}/_delta_log/{version:020d}.json")
+        if commit is None:
             return None
-        for line in commit.read_text().splitlines():
+        for line in commit.splitlines():
             action = json.loads(line)
             changed = [a for a in (action.get("add"), action.get("remove")) if a]
             if not any(each["dataChange"] for each in changed):

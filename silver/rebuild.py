@@ -8,10 +8,10 @@ sees all rows again.
 """
 
 import shutil
-from pathlib import Path
+from typing import Any
 
 import structlog
-from deltalake import DeltaTable
+from pydantic import PrivateAttr
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -24,6 +24,7 @@ from bronze.linking import LinkedTable
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.storage import delete, in_bucket, open_table
 from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
 from bronze.topics import TopicFile
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
@@ -34,6 +35,7 @@ from silver.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_ta
 
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
+BESIDE = "_replay"
 # What a table must not have while its rows are replaced, or its columns.
 HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 
@@ -57,7 +59,7 @@ def rebuild(
     """
     require_bronze(settings, topics)
     checkpoint = claim(settings, QUERY, COMMAND)
-    side = settings.model_copy(update={"lake": settings.lake_dir / "_replay"})
+    side = _beside(settings)
     try:
         if not (side.lake_dir / BUILT).exists():
             _prepare(spark, settings, side, topics, begin)
@@ -66,9 +68,39 @@ def rebuild(
         checkpoint.expect(COMMAND)
         _swap(spark, settings, side, topics, checkpoint)
         checkpoint.expect(None)
-        shutil.rmtree(side.lake_dir)
+        _clear(settings, side)
     finally:
         checkpoint.release()
+
+
+class _SideLake(LakeSettings):
+    """A lake beside the lake, whose bronze, and who was forgotten, are the lake's own."""
+
+    _origin: LakeSettings = PrivateAttr()
+
+    def table_path(self, layer: str, name: str) -> str:
+        """Where the Delta table `<layer>.<name>` lies."""
+        if layer == "bronze" or (layer, name) == (FORGOTTEN.layer, FORGOTTEN.name):
+            return self._origin.table_path(layer, name)
+        return super().table_path(layer, name)
+
+
+def _beside(settings: LakeSettings) -> LakeSettings:
+    folder = settings.lake_dir / BESIDE
+    own: dict[str, Any] = {"lake": folder}
+    if in_bucket(settings):
+        own = {"lake": f"{settings.tables}/{BESIDE}", "home": folder}
+    side = _SideLake.model_construct(**{**dict(settings), **own})
+    side._origin = settings  # noqa: SLF001 - its own
+    return side
+
+
+def _clear(settings: LakeSettings, side: LakeSettings) -> None:
+    if in_bucket(side):
+        delete(side, side.tables)
+    folder = settings.lake_dir / BESIDE
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 def cut_at(settings: LakeSettings, moment: str) -> Cut:
@@ -101,14 +133,8 @@ def _prepare(
     begin: Cut | None,
 ) -> None:
     """An empty silver beside the lake, or one as of a cut, whose query reads on from there."""
-    if side.lake_dir.exists():  # of a build that was interrupted
-        shutil.rmtree(side.lake_dir)
+    _clear(settings, side)  # of a build that was interrupted
     side.lake_dir.mkdir(parents=True)
-    (side.lake_dir / "bronze").symlink_to(settings.lake_dir / "bronze")
-    if FORGOTTEN.exists(settings):
-        known = Path(FORGOTTEN.path(side))
-        known.parent.mkdir()
-        known.symlink_to(FORGOTTEN.path(settings))
     checkpoint = claim_tables(spark, side, QUERY, silver_tables(topics))
     try:
         for table in silver_tables(topics):
@@ -144,7 +170,7 @@ def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Plac
         raise SettingsError(message)
     ends = {}
     for name in topics.topics:
-        bronze = DeltaTable(bronze_table(name).path(settings))
+        bronze = open_table(settings, bronze_table(name).path(settings))
         known = begin.positions.get(name) if begin else None
         ends[name] = known or offset_of_delta(bronze, bronze.version(), snapshot=True)
     return place.at(ends)
@@ -199,7 +225,7 @@ def _make_ready(
     protect_table(
         spark, settings, table, DirectTable(table, settings), secret_of=side
     )  # before readers see other columns
-    linked = LinkedTable(table.path(side), table.path(settings))
+    linked = LinkedTable(settings, table.path(side), table.path(settings))
     linked.link()
     return linked
 

@@ -7,13 +7,14 @@ the broker has long forgotten the topic. A version never changes, so a replay re
 from collections.abc import Collection, Mapping
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import DataFrame
 
 from bronze.admin import PulsarAdmin
 from bronze.declarations import Topic
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from silver.payload import Schema
 from silver.tables import SCHEMAS
 
@@ -56,7 +57,9 @@ class SchemaRegistry:
 
     def _read(self) -> dict[str, dict[int, Schema]]:
         found: dict[str, dict[int, Schema]] = {}
-        for row in DeltaTable(SCHEMAS.path(self._settings)).to_pyarrow_table().to_pylist():
+        for row in (
+            open_table(self._settings, SCHEMAS.path(self._settings)).to_pyarrow_table().to_pylist()
+        ):
             schema = Schema(row["type"], row["definition"])
             found.setdefault(row["topic"], {})[row["version"]] = schema
         return found
@@ -75,7 +78,7 @@ class SchemaRegistry:
             {"topic": topic.name, "version": version, **schema._asdict()}
             for version, schema in sorted(new.items())
         ]
-        table = DeltaTable(SCHEMAS.path(self._settings))
+        table = open_table(self._settings, SCHEMAS.path(self._settings))
         write_deltalake(table, pa.Table.from_pylist(rows), mode="append")
 
 

@@ -11,6 +11,7 @@ from java_client import JavaClient, java_gateway
 from personal import protection
 from ports import free_port
 from pyspark.sql import SparkSession
+from s3_server import ADDRESS, BUCKET, CREDENTIALS, S3Server, serving
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings, load_settings
@@ -27,6 +28,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # what fails in a test shows at once
+os.environ.update(CREDENTIALS)  # before Java starts, which finds them there
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -64,7 +66,8 @@ def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
 
 @pytest.fixture(scope="session")
 def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
-    session = build_session(suite_settings, "tests")
+    bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # known to it, and folders too
+    session = build_session(suite_settings.model_copy(update=bucket), "tests")
     yield session
     session.stop()
 
@@ -74,6 +77,20 @@ def settings(suite_settings: LakeSettings, tmp_path: Path) -> LakeSettings:
     """The suite's broker and ports; a home, lake and namespace for this test alone."""
     own = {"home": tmp_path / "home", "pulsar_namespace": f"public/{uuid.uuid4().hex}"}
     return suite_settings.model_copy(update=own)
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The server of the bucket that the suite's Spark knows."""
+    with serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(settings: LakeSettings, s3: S3Server) -> LakeSettings:
+    """Settings whose tables lie in the bucket, below an address of their own."""
+    own = {"lake": f"s3://{BUCKET}/{uuid.uuid4().hex}", "s3_endpoint": s3.address}
+    return settings.model_copy(update=own)
 
 
 @pytest.fixture(scope="session")

@@ -46,15 +46,15 @@ def assert_gold_is_right(lake: ShopLake) -> None:
 def published(settings: LakeSettings) -> dict[str, list[str]]:
     """The rows of all marts, in an order of their own."""
     return {
-        path.name: sorted(map(str, DeltaTable(path).to_pyarrow_table().to_pylist()))
-        for path in delta_tables(settings, "gold")
-        if path.name not in OWN
+        name: sorted(map(str, DeltaTable(path).to_pyarrow_table().to_pylist()))
+        for name, path in delta_tables(settings, "gold").items()
+        if name not in OWN
     }
 
 
 def versions(settings: LakeSettings) -> dict[str, int]:
     return {
-        path.name: DeltaTable(path).version()
-        for path in delta_tables(settings, "gold")
-        if path.name not in OWN
+        name: DeltaTable(path).version()
+        for name, path in delta_tables(settings, "gold").items()
+        if name not in OWN
     }

@@ -47,7 +47,7 @@ def write_report(
     lines = lake_status(settings, topics)
     if all(line.rows is None for line in lines):
         message = (
-            f"There is no table in {settings.lake_dir} yet, so there is nothing to report. Run "
+            f"There is no table in {settings.tables} yet, so there is nothing to report. Run "
             "`lakehouse up` and `lakehouse publish`, or `lakehouse demo` for a generated shop."
         )
         raise LakehouseError(message)

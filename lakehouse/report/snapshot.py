@@ -3,10 +3,11 @@
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from bronze.tables import delta_tables
 
 LAYERS = ("silver", "gold")
@@ -23,9 +24,9 @@ class Snapshot:
         self._sql = QueryBuilder()
         self._tables = set()
         for layer in LAYERS:
-            for path in delta_tables(settings, layer):
-                name = f"{layer}.{path.name}"
-                self._sql.register(f'"{name}"', DeltaTable(path))
+            for table, place in delta_tables(settings, layer).items():
+                name = f"{layer}.{table}"
+                self._sql.register(f'"{name}"', open_table(settings, place))
                 self._tables.add(name)
 
     def rows(self, sql: str, *tables: str) -> list[dict[str, Any]]:

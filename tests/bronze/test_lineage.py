@@ -20,6 +20,7 @@ from bronze.lineage import Flow, StreamRuns, emitter, table_place
 from bronze.lineage_events import MOST_WAITING, the_emitter
 from bronze.redaction import hide
 from bronze.settings import LakeSettings, load_settings
+from bronze.storage import storage_options
 from bronze.streams import Stream
 from bronze.tables import TableSpec
 
@@ -65,7 +66,8 @@ def flow(settings: LakeSettings) -> Flow:
 
 def write(settings: LakeSettings, count: int) -> None:
     rows = pa.table({"id": list(range(count))})
-    write_deltalake(TABLE.path(settings), rows, mode="append")
+    options = storage_options(settings)
+    write_deltalake(TABLE.path(settings), rows, mode="append", storage_options=options)
 
 
 def states(collector: Collector) -> list[str]:
@@ -77,9 +79,11 @@ def rows(event: dict[str, Any]) -> int:
     return int(output["outputFacets"]["outputStatistics"]["rowCount"])
 
 
+@pytest.mark.parametrize("place", ["settings", "bucket"])
 def test_each_run_is_told_with_what_it_has_written(
-    settings: LakeSettings, collector: Collector
+    place: str, collector: Collector, request: pytest.FixtureRequest
 ) -> None:
+    settings: LakeSettings = request.getfixturevalue(place)
     told = StreamRuns(settings, "bronze.o", flow(settings))
     write(settings, 5)
     for _ in range(2):
@@ -96,6 +100,10 @@ def test_each_run_is_told_with_what_it_has_written(
     events = collector.of("bronze.o")
     assert [rows(event) for event in events if event["eventType"] != "START"] == [3, 7, 3, 7]
     assert len({event["run"]["runId"] for event in events}) == 2
+    [output] = events[0]["outputs"]
+    called = output["namespace"].replace("file", "") + "/" + output["name"]
+    assert called.replace("//", "/") == TABLE.path(settings).replace("//", "/")
+    assert output["namespace"] == ("file" if place == "settings" else "s3://lake")
 
 
 def test_what_fails_is_told_with_its_reason_and_without_secrets(

@@ -7,6 +7,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from bronze.linking import LinkedTable
+from bronze.settings import load_settings
 
 
 def rows(path: str, version: int | None = None) -> list[dict[str, object]]:
@@ -18,11 +19,12 @@ def rows(path: str, version: int | None = None) -> list[dict[str, object]]:
 def test_it_has_the_rows_of_the_other_after_one_commit_and_not_before(
     tmp_path: Path, whole: bool
 ) -> None:
+    lake = load_settings(home=tmp_path)
     source, path = str(tmp_path / "source"), str(tmp_path / "seen")
     write_deltalake(path, pa.table({"id": [100]}))
     for ids in ([1, 2], [3]):
         write_deltalake(source, pa.table({"id": ids}), mode="append")
-    linked = LinkedTable(source, path)
+    linked = LinkedTable(lake, source, path)
     linked.link()
     assert rows(path) == [{"id": 100}]
     assert linked.commit(whole=whole) == 1
@@ -30,13 +32,13 @@ def test_it_has_the_rows_of_the_other_after_one_commit_and_not_before(
     assert rows(path, version=0) == [{"id": 100}]
     assert linked.version == 1
 
-    again = LinkedTable(source, path)  # as after a crash
+    again = LinkedTable(lake, source, path)  # as after a crash
     again.link()
     assert (again.commit(whole=whole), again.version) == (0, 1)
     DeltaTable(source).delete("id = 3")
     wider = pa.table({"id": [4], "name": ["d"]})
     write_deltalake(source, wider, mode="append", schema_mode="merge")
-    later = LinkedTable(source, path)
+    later = LinkedTable(lake, source, path)
     later.link()
     later.commit(whole=whole)
     kept = [{"id": 1, "name": None}, {"id": 2, "name": None}]

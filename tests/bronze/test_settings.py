@@ -53,10 +53,29 @@ def test_a_value_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("name", ["home", "lake"])
-@pytest.mark.parametrize("address", ["s3a://bucket/lake", "hdfs://host:8020/lake"])
-def test_an_address_is_no_folder(name: str, address: str) -> None:
-    with pytest.raises(SettingsError, match=rf"Setting '{name}'.* is an address, and object"):
+@pytest.mark.parametrize(
+    "address",
+    ["s3a://bucket/lake", "gs://bucket", "hdfs://host:8020/lake", "s3://bucket/..", "s3://b'x/y"],
+)
+def test_an_address_of_another_store_is_refused(name: str, address: str) -> None:
+    known = "a folder or s3://BUCKET/PREFIX" if name == "lake" else "a folder"
+    refusal = rf"Setting '{name}'.* is an address that is not supported: name {known}, see docs"
+    with pytest.raises(SettingsError, match=refusal):
         load_settings(**{name: address})
+
+
+def test_tables_may_lie_in_a_bucket_and_checkpoints_may_not(
+    empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_LAKE", "s3://bucket/some/prefix/")
+    settings = load_settings()
+    assert settings.table_path("bronze", "orders") == "s3://bucket/some/prefix/bronze/orders"
+    folder = empty_folder / ".lakehouse" / "lake"
+    assert settings.checkpoint_path("silver") == str(folder / "_checkpoints" / "silver")
+    (empty_folder / "lakehouse.toml").write_text("accept_data_loss = true\n")
+    with pytest.raises(SettingsError, match="'accept_data_loss' is not done for a lake on S3 yet"):
+        load_settings()
+    assert load_settings(lake=empty_folder).accept_data_loss
 
 
 def test_the_secret_of_pseudonyms_is_no_plain_setting_and_no_guessable_one(

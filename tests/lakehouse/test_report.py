@@ -434,8 +434,9 @@ def test_what_cannot_be_shown_is_said_where_it_would_be(settings: LakeSettings) 
 def test_tables_without_rows_show_that_there_is_none(settings: LakeSettings) -> None:
     fill_silver(settings)
     fill_gold(settings)
-    for path in [*delta_tables(settings, "silver"), *delta_tables(settings, "gold")]:
-        DeltaTable(path).delete()
+    for layer in ("silver", "gold"):
+        for path in delta_tables(settings, layer).values():
+            DeltaTable(path).delete()
     written = report(settings)
     assert written.notices()[:2] == ["There is no order yet. lakehouse publish sends some."] * 2
     assert written.rows("Strongest affinities") == [["none"]]
