@@ -22,8 +22,11 @@ test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
 	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/test_chaos.py
 
+test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server, and kill its driver
+	LAKEHOUSE_S3=1 $(BIN)/python -m pytest tests/test_s3.py
+
 nightly: $(VENV)/ready ## Run all tests, with 200 kills of the driver and ten minutes of chaos
-	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest
+	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 LAKEHOUSE_S3=1 $(BIN)/python -m pytest
 
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
@@ -72,4 +75,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos nightly superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills chaos test-s3 nightly superset test-superset lint sbom audit lock clean

@@ -3,22 +3,27 @@
     python -m benchmarks.silver cost [--users 117178 --users 1000000 --users 10000000]
     python -m benchmarks.silver backfill [--orders 2000000]
     python -m benchmarks.silver freshness [--rate 1000] [--seconds 300]
+    python -m benchmarks.silver week [--batches 288]
 
 `cost`: seconds of a batch of 1,000 orders, and of 1,000 changes of users, by the size of the state,
 and as ratios to the smallest. The batches of all sizes take turns, so that a slow minute of the
 machine meets all of them alike. `backfill`: orders a second of one query that finds them in bronze.
 `freshness`: seconds from the broker's publish time until the commit with the row can be read, while
 orders are published at an even rate; with the batches' length and the number of files at the end.
+`week`: whether batches stay as short as they were: seven days of small batches one after the other,
+each day ending with what the job does once a day.
 """
 
 import contextlib
 import datetime as dt
 import json
 import multiprocessing
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +34,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from bronze.direct import DirectTable
 from bronze.envelope import ENVELOPE
 from bronze.ingest import ingest
 from bronze.job import await_streams
@@ -37,11 +43,13 @@ from bronze.settings import LakeSettings, load_settings
 from bronze.streams import Stream
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
+from bronze.upkeep import DAY, DONE
 from lakehouse.console import print_rows
 from lakehouse.publish import create_topics
 from lakehouse.run import embedded_broker
 from lakehouse.session import build_session
-from silver.refine import refine
+from silver.refine import QUERY, refine
+from silver.tables import silver_tables
 
 ITEMS = 1_000
 SIZES = [117_178, 1_000_000, 10_000_000]
@@ -99,6 +107,38 @@ class Bench:
         }
         rows = numbers.withColumns(envelope).select([column.name for column in ENVELOPE])
         rows.write.format("delta").mode("append").save(self.path("bronze", topic))
+
+    def put_directly(self, orders: list[dict[str, Any]], users: list[dict[str, Any]]) -> None:
+        """Append few messages, faster than Spark does."""
+        if users:
+            self._append("users", users)
+        self._append("orders", orders)
+
+    def _append(self, topic: str, records: list[dict[str, Any]]) -> None:
+        now, begin = dt.datetime.now(dt.timezone.utc), self.written
+        self.written += len(records)
+        place = {"topic": self.settings.full_topic(topic), "partition": 0, "ledger": 2}
+        rest = {"batch_index": 0, "publish_time": now, "properties": []}
+        rows = [
+            {**place, **rest, "entry": begin + n, "payload": json.dumps(record).encode()}
+            for n, record in enumerate(records)
+        ]
+        DirectTable(bronze_table(topic), self.settings).append(rows)
+
+    def end_day(self) -> None:
+        """Let a day have passed since the query did last what it does once a day."""
+        file = Path(self.settings.checkpoint_path(QUERY)) / DONE
+        then = file.stat().st_mtime - DAY
+        os.utime(file, (then, then))
+
+    def size(self) -> tuple[int, int, int, str]:
+        """Of silver: files of the tables of now, all data files, files of logs, megabytes."""
+        tables = [table.path(self.settings) for table in silver_tables(self.topics)]
+        live = sum(len(DeltaTable(path).file_uris()) for path in tables)
+        every = [file for path in tables for file in Path(path).rglob("*") if file.is_file()]
+        logs = sum("_delta_log" in file.parts for file in every)
+        megabytes = sum(file.stat().st_size for file in every) / 1e6
+        return live, len(every) - logs, logs, f"{megabytes:.0f}"
 
     def path(self, layer: str, name: str) -> str:
         """Where a table lies."""
@@ -198,6 +238,44 @@ def backfill(
         print_rows(
             ("orders", "seconds", "orders/s"), [(orders, f"{took:.1f}", f"{orders / took:,.0f}")]
         )
+
+
+@app.command()
+def week(
+    batches: Annotated[int, typer.Option(help="Of a day; 288 is one in five minutes.")] = 288,
+    orders: Annotated[int, typer.Option(help="Orders of a batch.")] = 100,
+    users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
+) -> None:
+    """Seven days of small batches, each twelfth with ten changes of users."""
+    rows, made = [], 0
+    with session() as (spark, folder):
+        lake = Bench(spark, folder).create()
+        lake.fill(users)
+        running = lake.start()
+        running.query.processAllAvailable()
+        for day in range(1, 8):
+            took: dict[bool, list[float]] = {False: [], True: []}
+            for batch in range(batches):
+                new = [order(made + n, users) for n in range(orders)]
+                made += orders
+                changed = [user((made + n) * 7919 % users, made) for n in range(10)]
+                changed = changed if batch % 12 == 0 else []
+                put = partial(lake.put_directly, new, changed)
+                took[bool(changed)].append(next_batch(running, put))
+            lake.end_day()
+            rows.append(
+                (day, *(f"{statistics.median(x):.2f}" for x in took.values()), *lake.size())
+            )
+        running.stop()
+    header = ("day", "batch s", "with changes s", "live files", "files", "log files", "MB")
+    print_rows(header, rows)
+
+
+def user(n: int, version: int) -> dict[str, Any]:
+    """A version of a user."""
+    absent = dict.fromkeys(("deletedAt", "mergedAt", "parentUserId"), -1)
+    name = {"firstName": "Ada", "lastName": f"v{version}", "emailAddress": f"user{n}@example.org"}
+    return {"id": n, **name, "createdAt": 1_700_000_000_000 + version, **absent}
 
 
 def order(n: int, users: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ FILE_SIZE = 32 << 20  # a smaller file is written anew, so a row is copied a few
 MANY_SMALL_FILES = 32
 EVERY_BATCHES = 500
 DAY = 24 * 3600.0
+DONE = "lakehouse.vacuumed"
 
 log = structlog.get_logger()
 
@@ -31,7 +32,7 @@ class Daily:
     """Something to do once a day, noted in a checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        self._done = Path(checkpoint.path) / "lakehouse.vacuumed"
+        self._done = Path(checkpoint.path) / DONE
 
     def is_due(self) -> bool:
         """Whether a day has passed."""

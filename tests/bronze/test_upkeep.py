@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from bronze.checkpoint import claim
 from bronze.settings import LakeSettings, load_settings
 from bronze.tables import bronze_table
-from bronze.upkeep import DAY, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
+from bronze.upkeep import DAY, DONE, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
 
 TABLE = bronze_table("orders")
 SCHEMA = pa.schema([pa.field("entry", pa.int64()), pa.field("payload", pa.binary())])
@@ -38,7 +38,7 @@ def upkeep(lake: LakeSettings) -> BronzeUpkeep:
     checkpoint = claim(lake, TABLE.full_name)
     found = BronzeUpkeep(lake, TABLE, checkpoint)
     found.run(1)
-    os.utime(Path(checkpoint.path) / "lakehouse.vacuumed", (TWO_DAYS_AGO, TWO_DAYS_AGO))
+    os.utime(Path(checkpoint.path) / DONE, (TWO_DAYS_AGO, TWO_DAYS_AGO))
     return found
 
 
