@@ -27,9 +27,8 @@ def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") ->
     parts = dict(zip(place.type.names, place.flatten(), strict=True))
     sorted_ = pc.sort_indices(pa.table(parts), [(name, "ascending") for name in parts])
     rows = rows.take(sorted_)
-    latest = {
-        key: n for n, key in enumerate(zip(*(rows[k].to_pylist() for k in keys), strict=True))
-    }
+    values = zip(*(rows[key].to_pylist() for key in keys), strict=True)
+    latest = {key: n for n, key in enumerate(values)}
     return rows.take(pa.array(latest.values(), pa.int64()))
 
 
