@@ -24,7 +24,7 @@ from tenacity import (
 from bronze.admin import PulsarAdmin
 from bronze.errors import BrokerError, SettingsError
 from bronze.settings import LakeSettings
-from lakehouse.jars import Progress, fetch_jars
+from lakehouse.jars import fetch_jars
 from lakehouse.java import TRUST_JARS, find_java
 
 TEMPLATE = Path(__file__).with_name("standalone.conf")
@@ -96,14 +96,12 @@ def left_over_broker(settings: LakeSettings) -> Broker | None:
 
 def start_broker(
     settings: LakeSettings,
-    progress: Progress | None = None,
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> Broker:
     """Start the embedded broker and wait until it is healthy.
 
     Args:
         settings: its addresses and home.
-        progress: told how far the jars have come.
         extra: broker configuration beside ours, such as certificates.
 
     Raises:
@@ -126,7 +124,7 @@ def start_broker(
     (home / "standalone.conf").write_text("\n".join([TEMPLATE.read_text(), *lines, ""]))
     log = settings.home_dir / "logs" / "broker.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    jars = fetch_jars(settings, "pulsar", progress)
+    jars = fetch_jars(settings, "pulsar")
     with log.open("w") as output:
         process = subprocess.Popen(
             _command(jars, home),

@@ -21,10 +21,11 @@ from gold.catalog import register
 from gold.endpoint import endpoint_running
 from gold.results import BuildResult
 from lakehouse.broker import left_over_broker, start_broker
-from lakehouse.console import jar_progress, out, print_rows, step
+from lakehouse.console import out, print_rows, step
 from lakehouse.generate import Counts, generate_shop
-from lakehouse.jars import fetch_jars
+from lakehouse.metastore import jar_groups
 from lakehouse.publish import create_topics, files_to_publish, publish
+from lakehouse.run import fetch_all_jars
 from lakehouse.session import build_session
 from lakehouse.status import COLUMNS, lake_status
 from lakehouse.up import require_free_ports, serve, sql_endpoint
@@ -83,9 +84,7 @@ def demo(
         files_to_publish(topics, data)
     _empty_home(settings)
     require_free_ports(settings)
-    for group in ("spark", "pulsar"):
-        with jar_progress(f"Fetching jars of {group}") as progress:
-            fetch_jars(settings, group, progress)
+    fetch_all_jars(settings, *jar_groups(settings), "pulsar")
     with contextlib.ExitStack() as stack:
         with step("Starting Pulsar and Spark, publishing"), ThreadPoolExecutor(2) as pool:
             folder = data or settings.home_dir / "data"

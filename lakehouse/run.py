@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 
@@ -11,6 +12,8 @@ from bronze.settings import LakeSettings
 from bronze.storage import require_bucket
 from lakehouse.broker import Broker, broker_answers, is_local, start_broker
 from lakehouse.console import jar_progress, step
+from lakehouse.jars import fetch_jars
+from lakehouse.metastore import jar_groups
 from lakehouse.session import build_session
 
 
@@ -22,43 +25,63 @@ def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
         SettingsError: tables lie in a bucket that cannot be used.
     """
     require_bucket(settings)
-    with jar_progress("Fetching jars for Spark") as progress, step("Starting Spark"):
-        spark = build_session(settings, name, progress)
+    fetch_all_jars(settings, *jar_groups(settings))
+    with step("Starting Spark"):
+        spark = build_session(settings, name)
     try:
         yield spark
     finally:
         stop_spark(spark)
 
 
-@contextlib.contextmanager
-def embedded_broker(settings: LakeSettings) -> Iterator[Broker]:
-    """The embedded broker, stopped at the end."""
-    with jar_progress("Fetching jars for Pulsar") as progress, step("Starting Pulsar"):
-        broker = start_broker(settings, progress)
-    try:
-        yield broker
-    finally:
-        with step("Stopping Pulsar"):
-            broker.stop()
+def fetch_all_jars(settings: LakeSettings, *groups: str) -> None:
+    """Have the jars of some groups before anything is started, as progress can be shown of that.
+
+    Raises:
+        JarError: a jar cannot be had.
+    """
+    for group in groups:
+        with jar_progress(f"Fetching jars of {group}") as progress:
+            fetch_jars(settings, group, progress)
 
 
 @contextlib.contextmanager
-def broker_as_set(settings: LakeSettings) -> Iterator[bool]:
-    """The broker of the settings if it answers, else the embedded one in its place.
+def broker_and_spark(settings: LakeSettings, name: str) -> Iterator[tuple[bool, SparkSession]]:
+    """A Spark session, and the broker of the settings if it answers, else the embedded one.
+
+    Both are started side by side. Spark is stopped first.
 
     Yields:
-        Whether it is the embedded one.
+        Whether the broker is the embedded one; the session.
 
     Raises:
         BrokerError: the settings name another machine, and no broker answers there.
+        SettingsError: tables lie in a bucket that cannot be used.
     """
-    if broker_answers(settings):
-        yield False
-    elif is_local(settings):
-        with embedded_broker(settings):
-            yield True
-    else:
+    require_bucket(settings)
+    embedded = not broker_answers(settings)
+    if embedded and not is_local(settings):
         require_broker(settings)
+    fetch_all_jars(settings, *jar_groups(settings), *(["pulsar"] * embedded))
+    with contextlib.ExitStack() as stack:
+        with (
+            step("Starting Pulsar and Spark" if embedded else "Starting Spark"),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            starting = pool.submit(start_broker, settings) if embedded else None
+            if starting:
+                stack.callback(_stop_broker, starting)
+            spark = build_session(settings, name)
+            stack.callback(stop_spark, spark)
+            if starting:
+                starting.result()
+        yield embedded, spark
+
+
+def _stop_broker(starting: Future[Broker]) -> None:
+    if starting.exception() is None:
+        with step("Stopping Pulsar"):
+            starting.result().stop()
 
 
 def require_broker(settings: LakeSettings) -> None:

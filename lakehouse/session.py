@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
 from bronze.storage import in_bucket, spark_options
-from lakehouse.jars import Progress, fetch_jars
+from lakehouse.jars import fetch_jars
 from lakehouse.java import TRUST_JARS, compile_source, prepare_spark
 from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
 
@@ -22,11 +22,7 @@ LOG_STORE = Path(__file__).with_name("S3LogStore.java")
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
 
 
-def build_session(
-    settings: LakeSettings,
-    name: str,
-    progress: Progress | None = None,
-) -> SparkSession:
+def build_session(settings: LakeSettings, name: str) -> SparkSession:
     """Start Spark in this process, on all cores, with Delta on its class path.
 
     The catalog lives in memory unless a metastore is set: tables are folders of the lake,
@@ -38,14 +34,15 @@ def build_session(
         MetastoreError: the metastore that is set cannot be used.
     """
     prepare_spark(settings)
-    jars = [f"{fetch_jars(settings, each, progress)}/*" for each in jar_groups(settings)]
+    jars = [f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     scratch = settings.home_dir / "spark"
     classes = classes_folder(settings)
     classes.mkdir(parents=True, exist_ok=True)  # Java passes over one that is not there yet
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
-        f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)}"
+        f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
+        "-XX:-DontCompileHugeMethods"  # as Spark makes for a MERGE
     )
     log_store = {}
     if in_bucket(settings):

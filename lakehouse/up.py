@@ -17,7 +17,7 @@ from lakehouse.broker import require_free_port
 from lakehouse.connect import PORT_SETTING, spark_connect
 from lakehouse.console import err, step
 from lakehouse.publish import create_topics
-from lakehouse.run import broker_as_set, spark_session
+from lakehouse.run import broker_and_spark
 from lakehouse.sql_endpoint import start_endpoint
 from lakehouse.sql_guard import require_guard
 from silver.refine import QUERY, refine
@@ -32,11 +32,10 @@ def up(settings: LakeSettings, topics: TopicFile) -> None:
         LakehouseError: a stream was given up; told at the end, as the others go on.
     """
     require_free_ports(settings)
-    with broker_as_set(settings) as embedded:
+    with broker_and_spark(settings, "lakehouse") as (embedded, spark):
         if embedded:
             create_topics(settings, topics)
-        with spark_session(settings, "lakehouse") as spark:
-            serve(spark, settings, topics)
+        serve(spark, settings, topics)
 
 
 def require_free_ports(settings: LakeSettings) -> None:

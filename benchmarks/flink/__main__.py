@@ -23,8 +23,8 @@ from benchmarks.flink.trial import Figure, Plan, Trial
 from bronze.logs import configure_logs
 from bronze.settings import load_settings
 from bronze.topics import load_topics
+from lakehouse.broker import start_broker
 from lakehouse.console import print_rows
-from lakehouse.run import embedded_broker
 
 CORES = 2
 
@@ -45,7 +45,8 @@ def main(
     trials = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         settings = load_settings(home=Path(folder))
-        broker = stack.enter_context(embedded_broker(settings))
+        broker = start_broker(settings)
+        stack.callback(broker.stop)
         for system in (Lakehouse, Flink):
             home, namespace = Path(folder) / system.__name__, f"public/{system.__name__.lower()}"
             mine = load_settings(home=home, pulsar_namespace=namespace)
