@@ -3,7 +3,9 @@ tenths of a second. The books of a batch must not cost more than the batch.
 """
 
 import datetime as dt
-from collections.abc import Sequence
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -92,10 +94,59 @@ class DirectTable:
         found = pa.table(self._delta.scan(names, predicate=condition))
         return found.select(names).cast(pa.schema([schema.field(name) for name in names]))
 
+    def schema(self, columns: Sequence[str]) -> pa.Schema:
+        """Of some columns, in their order, as Spark's Arrow has them."""
+        known = pa.schema(self._delta.schema().to_arrow())
+        return pa.schema([known.field(name) for name in columns])
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Columns of all rows, one batch after the other, with `schema`."""
+        schema = self.schema(columns)
+        for batch in pa.RecordBatchReader.from_stream(self._delta.scan(list(columns))):
+            yield _cast(batch, schema)
+
+    def changes(self, since: int, columns: Sequence[str], most: int) -> pa.Table | None:
+        """What the change feed says of the versions from `since` on, in their order.
+
+        Args:
+            since: the first version.
+            columns: of the rows as they are now, or were before they were deleted.
+            most: how many rows there may be.
+
+        Returns:
+            These columns and `_change_type`, an update being its row of now; None for more rows.
+        """
+        names, found, count = [*columns, "_change_type", "_commit_version"], [], 0
+        feed = self._delta.load_cdf(since, self.version, columns=names)
+        schema = self.schema(columns).append(pa.field("_change_type", pa.string()))
+        schema = schema.append(pa.field("_commit_version", pa.int64()))
+        for batch in pa.RecordBatchReader.from_stream(feed):
+            rows = pa.Table.from_batches([_cast(batch, schema)])
+            found.append(rows.filter(pc.not_equal(rows["_change_type"], "update_preimage")))
+            count += found[-1].num_rows
+            if count > most:
+                return None
+        return pa.concat_tables([schema.empty_table(), *found]).sort_by("_commit_version")
+
     def files_below(self, size: int) -> int:
         """How many files are smaller than so many bytes."""
         sizes = pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"]
         return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
+
+    def overlap(self, column: str) -> float:
+        """How many files may hold a value of a column: the mean over the files, by their ranges.
+
+        1 where each value is in one file alone, 0 for a table without files.
+        """
+        files = pa.table(self._delta.get_add_actions(flatten=True))
+        names = [f"{bound}.{column}" for bound in ("min", "max")]
+        if not set(names) <= set(files.column_names):
+            return 0
+        ranges = zip(*(files[name].to_pylist() for name in names), strict=True)
+        known = [(low, high) for low, high in ranges if low is not None and high is not None]
+        lows, highs = sorted(low for low, _ in known), sorted(high for _, high in known)
+        shared = [bisect_right(lows, high) - bisect_left(highs, low) for low, high in known]
+        return statistics.fmean(shared) if shared else 0
 
     @property
     def id(self) -> str:
@@ -181,6 +232,12 @@ class NewRows:
             self._last = pc.max(rows[self._order]).as_py()
         self._count += rows.num_rows
         return rows, is_all
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Its columns as a schema has them, by their names."""
+    arrays = [batch[field.name].cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _literal(value: int | str | dt.datetime) -> str:

@@ -32,6 +32,8 @@ class TableSpec:
     """The Delta table `<layer>.<name>`: columns in order and table properties.
 
     fields: columns, also within structs, that a topic file declares, and so may be added.
+    clustered_by: columns by whose values the rows are kept together in files, so that few files
+        need be read for few of them; none where rows come in such an order anyway.
     """
 
     layer: str
@@ -40,6 +42,7 @@ class TableSpec:
     columns: tuple[Column, ...]
     properties: dict[str, str] = field(default_factory=dict)
     fields: frozenset[str] = frozenset()
+    clustered_by: tuple[str, ...] = ()
 
     @property
     def full_name(self) -> str:

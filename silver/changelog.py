@@ -19,18 +19,26 @@ from pyspark.sql import functions as F
 from bronze.declarations import Topic, snake_case
 from bronze.direct import DirectTable
 from bronze.tables import match
+from silver.lookups import Find
 from silver.merging import Order, all_of, is_older, latest_per_key
 from silver.partial import apply_partial_changes
 
 
 def apply_changes(
-    state: DeltaTable, direct: DirectTable, rows: DataFrame, topic: Topic, *, small: bool
+    state: DeltaTable,
+    direct: DirectTable,
+    find: Find,
+    rows: DataFrame,
+    topic: Topic,
+    *,
+    small: bool,
 ) -> None:
     """Merge decoded rows of a changelog into its state table; replay-safe.
 
     Args:
         state: the table, as Spark opens it.
         direct: the same, as we open it.
+        find: its rows of some values of its key, if that is one column.
         rows: decoded rows without reasons to refuse them.
         topic: the changelog.
         small: whether there are few rows.
@@ -48,19 +56,21 @@ def apply_changes(
     else:
         source = latest_per_key(rows, topic.key_columns, topic.order_columns)
         if small and len(topic.key) == 1 and direct.finds_by(topic.key_columns[0]):
-            _apply_small(state, direct, source, topic)
+            _apply_small(state, direct, find, source, topic)
         else:
             merge_later(state, source, match(topic.key_columns), topic).execute()
 
 
-def _apply_small(state: DeltaTable, direct: DirectTable, source: DataFrame, topic: Topic) -> None:
+def _apply_small(
+    state: DeltaTable, direct: DirectTable, find: Find, source: DataFrame, topic: Topic
+) -> None:
     """Append the keys that are new, and update the others: Spark then need not sort the state.
 
     A MERGE that may insert brings all rows of the state together with those of the batch. One that
     only updates sends the batch to where the state is. A replay finds all keys known.
     """
     [key], changes = topic.key_columns, source.toArrow()
-    known = direct.find(key, changes[key].combine_chunks(), [key])[key].combine_chunks()
+    known = find(changes[key].combine_chunks())[key].combine_chunks()
     is_known = pc.is_in(changes[key], known)
     updates, new = changes.filter(is_known), changes.filter(pc.invert(is_known))
     if updates.num_rows:

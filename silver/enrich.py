@@ -22,7 +22,7 @@ from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.tables import TableSpec, match
 from silver.decoded import Decoded
-from silver.merged import Chains
+from silver.lookups import LookupState
 from silver.merging import all_of, latest_here, latest_per_key
 from silver.tables import BATCHES, own_columns
 
@@ -40,40 +40,6 @@ class Enriched:
     path: str
     delta: Callable[[], DeltaTable]
     direct: DirectTable
-
-
-@dataclass(frozen=True)
-class LookupState:
-    """One lookup as a batch finds it.
-
-    name: the struct column it fills. on: the record's column that refers to it. key: the key
-    column of the state. columns: what of the state goes into the struct. state: the state table
-    after this batch, or the history, as Spark opens it; direct: as we do. changed: rows of the keys
-    that this batch touched, None if it touched none. is_comparable: whether `on` and `key` can be
-    compared without Spark. at: for a lookup in the history, the record's column with its event
-    time. chains: for such a lookup, the merged keys of then, where keys are merged.
-    """
-
-    name: str
-    on: str
-    key: str
-    columns: list[str]
-    state: Callable[[], DataFrame]
-    direct: DirectTable
-    changed: DataFrame | None
-    is_comparable: bool
-    at: str | None = None
-    chains: Chains | None = None
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether rows can be found without Spark."""
-        return self.at is None and self.is_comparable
-
-    @property
-    def version(self) -> str:
-        """The column that names the version of the row."""
-        return f"{self.name}_position"
 
 
 def apply_events(
@@ -297,9 +263,8 @@ def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Ta
     missing = pa.array([0] * records.num_rows, pa.int32())
     for lookup in lookups:
         wanted = records[lookup.on].combine_chunks()
-        rows = lookup.direct.find(lookup.key, pc.unique(wanted), [*lookup.columns, "position"])
-        known = rows[lookup.key].combine_chunks()
-        place = pc.index_in(wanted.cast(known.type), known)
+        rows = lookup.find(pc.unique(wanted))
+        place = pc.index_in(wanted, rows[lookup.key].combine_chunks().cast(wanted.type))
         parts = [rows[name].combine_chunks() for name in lookup.columns]
         row = pa.StructArray.from_arrays(parts, lookup.columns).take(place)
         version = rows["position"].combine_chunks().take(place)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
-from bronze.declarations import Topic, snake_case
+from bronze.declarations import Topic
 from bronze.direct import OpenTables
 from bronze.errors import LakehouseError
 from bronze.lineage import Flow, table_place
@@ -31,11 +31,12 @@ from silver.changelog import apply_changes
 from silver.cuts import Cut, latest_cut
 from silver.decode import Decoder
 from silver.decoded import Decoded
-from silver.enrich import Enriched, LookupState, apply_events
+from silver.enrich import Enriched, apply_events
 from silver.forgotten import Forgotten
 from silver.history import apply_history
+from silver.lookups import Lookups
 from silver.maintenance import CONFIGURATION, Maintenance
-from silver.merged import Chains, resolve
+from silver.merged import resolve
 from silver.personal import protect, require_secret
 from silver.reconcile import Books, Watermarks
 from silver.restart import complete_plans
@@ -46,7 +47,6 @@ from silver.tables import (
     RECONCILIATION,
     enriched_table,
     history_table,
-    lookup_columns,
     silver_tables,
     state_table,
 )
@@ -61,6 +61,8 @@ SOURCES_BY_NAME = {
 BYTES_PER_BATCH = "256m"
 PARTITIONS = "spark.sql.shuffle.partitions"
 CODEGEN = "spark.sql.codegen.factoryMode"
+# Of a table: few rows are found in so many faster by code that is made for it.
+MANY_ROWS = 500_000
 
 log = structlog.get_logger()
 
@@ -145,6 +147,11 @@ class Refinery:
         self._topics = topics
         self._checkpoint = checkpoint
         self._opened = OpenTables(settings)
+        self._lookups = Lookups(settings, topics, self._opened)
+        self._searched = [
+            *map(state_table, topics.changelogs()),
+            *(enriched_table(topic, topics) for topic in topics.events()),
+        ]
         self._registry = SchemaRegistry(settings)
         self._forgotten = Forgotten(settings)
         self._maintenance = Maintenance(settings, topics, checkpoint)
@@ -153,7 +160,6 @@ class Refinery:
         self._partitions: str | None = None
         self._views = [KeptView(settings, topics, view) for view in topics.kept_views()]
         self._cut: Cut | None = None
-        self._chains: dict[str, Chains] = {}
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch; called again with the same rows after a crash."""
@@ -162,6 +168,7 @@ class Refinery:
             self._watermarks = Watermarks.read(self._settings, batch_id)
         books = Books(batch_id, self._watermarks)
         arrivals = Arrivals.read(self._settings, spans)
+        self._maintenance.before(spark, batch_id)
         self._fit_to_size(spark, small=arrivals is not None and arrivals.are_few)
         with self._decoded(batch, spans, arrivals) as decoded:
             books.count(batch, arrivals, decoded, self._topics)
@@ -172,7 +179,7 @@ class Refinery:
                 self._quarantine(decoded, books)
                 self._book(books)
                 books.tell(dt.datetime.now(dt.timezone.utc))
-                self._maintenance.run(spark, batch_id)
+                self._maintenance.after(spark, batch_id)
         log.info("batch refined", batch=batch_id, **books.totals())
 
     @contextlib.contextmanager
@@ -213,7 +220,7 @@ class Refinery:
                 rows.release()
 
     def _fit_to_size(self, spark: SparkSession, *, small: bool) -> None:
-        """One task for a small batch, and no code made for it: both cost more than they save."""
+        """One task decodes a small batch, by no code of its own: more costs more than it saves."""
         if self._partitions is None:
             self._partitions = spark.conf.get(PARTITIONS)
         spark.conf.set(PARTITIONS, "1" if small else str(self._partitions))
@@ -236,6 +243,8 @@ class Refinery:
     def _apply(
         self, spark: SparkSession, decoded: dict[str, Decoded], books: Books, *, small: bool
     ) -> None:
+        if any(self._opened(table).count_rows() > MANY_ROWS for table in self._searched):
+            spark.conf.set(CODEGEN, "FALLBACK")
         rows = {
             name: each
             for name, each in decoded.items()
@@ -253,7 +262,7 @@ class Refinery:
                 delta=partial(table.open, spark, self._settings),
                 direct=self._opened(table),
             )
-            lookups = self._lookup_states(spark, topic, rows)
+            lookups = self._lookups.states(spark, topic, rows)
             mine = rows.get(topic.name)
             apply_events(enriched, mine, lookups, books.batch_id, small=small)
         books.count_applied(self._opened, self._topics)
@@ -282,39 +291,11 @@ class Refinery:
             apply_history(history, changes, topic)
             changes = changes.drop("valid_from")
         table = state_table(topic)
-        state = table.open(spark, self._settings)
-        apply_changes(state, self._opened(table), changes, topic, small=small)
+        state, direct = table.open(spark, self._settings), self._opened(table)
+        find = self._lookups.find(topic, direct)
+        apply_changes(state, direct, find, changes, topic, small=small)
         if topic.merged_into:
             resolve(spark, state, self._settings, topic)
-
-    def _lookup_states(
-        self, spark: SparkSession, topic: Topic, rows: dict[str, Decoded]
-    ) -> list[LookupState]:
-        found = []
-        for name, lookup in topic.lookups.items():
-            target = self._topics.topics[lookup.topic]
-            kind = _kind(topic, lookup.on)
-            table = history_table(target) if lookup.mode == "as_of" else state_table(target)
-            at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
-            direct, chains = self._opened(table), None
-            if at and target.merged_into:
-                chains = self._chains.setdefault(target.name, Chains(target))
-                chains.read(direct)
-            found.append(
-                LookupState(
-                    name=name,
-                    on=snake_case(lookup.on),
-                    key=target.key_columns[0],
-                    columns=[c.name for c in lookup_columns(target)],
-                    state=partial(table.read, spark, self._settings),
-                    direct=direct,
-                    changed=rows[lookup.topic].good if lookup.topic in rows else None,
-                    is_comparable=kind is not None and kind == _kind(target, target.key[0]),
-                    at=at,
-                    chains=chains,
-                )
-            )
-        return found
 
     def _quarantine(self, decoded: dict[str, Decoded], books: Books) -> None:
         rejected = [
@@ -349,8 +330,3 @@ class Refinery:
     def _append_once(self, table: TableSpec, rows: list[dict[str, Any]], batch_id: int) -> None:
         app_id = self._checkpoint.app_id(table)
         self._opened(table).append_once(rows, app_id, batch_id)
-
-
-def _kind(topic: Topic, field: str) -> str | None:
-    """Of a field: what values of it can be compared with outside of Spark, None for nothing."""
-    return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)

@@ -169,6 +169,7 @@ def state_table(topic: Topic) -> TableSpec:
             DELETION_VECTORS: "true",
         },
         _names(topic),
+        clustered_by=tuple(topic.key_columns),
     )
 
 
@@ -205,6 +206,7 @@ def history_table(topic: Topic) -> TableSpec:
         ),
         _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),
         _names(topic),
+        clustered_by=tuple(topic.key_columns),
     )
 
 
@@ -254,6 +256,7 @@ def view_table(view: View) -> TableSpec:
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
         {**CHANGE_FEED, DELETION_VECTORS: "true"},
+        clustered_by=tuple(view.key),
     )
 
 

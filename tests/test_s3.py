@@ -181,7 +181,7 @@ def assert_kept_small(lake: ShopLake, s3: S3Server) -> None:
         os.utime(file, (long_ago, long_ago))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(upkeep, "MANY_SMALL_FILES", 2)
-        Maintenance(lake.settings, lake.topics, checkpoint).run(lake.spark, EVERY_BATCHES)
+        Maintenance(lake.settings, lake.topics, checkpoint).after(lake.spark, EVERY_BATCHES)
     checkpoint.release()
     assert [files(lake, name) for name in names] == [1, 1]
     assert not orphan.exists()

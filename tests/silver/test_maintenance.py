@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 
 from bronze import upkeep
+from bronze.direct import DirectTable
 from bronze.errors import SettingsError
 from bronze.settings import load_settings
 from silver import maintenance
 from silver.refine import refine
+from silver.tables import silver_tables
 
 EIGHT_DAYS = 8 * 24 * 3600
 
@@ -62,6 +64,34 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
     assert time.time() - due.stat().st_mtime < EIGHT_DAYS
     assert lake.current("users") == model.current("users")
     assert lake.enriched() == model.enriched
+
+
+def test_once_a_day_rows_are_sorted_by_key_where_many_files_span_the_same_keys(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "MANY_OVERLAPPING_FILES", 3)
+    lake, model = SilverLake(spark, tmp_path), Lake()
+    state = next(table for table in silver_tables(lake.topics) if table.name == "users_state")
+    [running] = refine(spark, lake.settings, lake.topics)
+
+    def refine_users(turn: int, *keys: int) -> float:
+        batch = [message("users", turn * 10 + n, key, user(key)) for n, key in enumerate(keys)]
+        lake.put(batch)
+        running.query.processAllAvailable()
+        model.batch(batch)
+        return DirectTable(state, lake.settings).overlap("id")
+
+    assert refine_users(1, 0, 9) == 1
+    assert refine_users(2, 1, 8) == 2
+    due = Path(running.checkpoint.path) / "lakehouse.vacuumed"
+    os.utime(due, (0, 0))
+    assert refine_users(3, 20, 30) < 2, "too few files to be worth it"
+    os.utime(due, (0, 0))
+    assert refine_users(4, 2, 25) == 1
+    running.stop()
+    assert lake.current("users") == model.current("users")
+    history = DeltaTable(state.path(lake.settings)).history()
+    assert any("zOrderBy" in str(each.get("operationParameters")) for each in history)
 
 
 def test_a_retention_that_readers_could_not_survive_is_refused() -> None:

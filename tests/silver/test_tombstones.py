@@ -4,12 +4,14 @@ import datetime as dt
 import os
 from pathlib import Path
 
+import pytest
 from messages import json_message, message
 from model import Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 from topic import declared
 
+from silver.maintenance import Maintenance
 from silver.tombstones import collect_tombstones
 
 BY_POSITION = """
@@ -98,6 +100,33 @@ def test_what_is_not_behind_a_collected_tombstone_is_refused(
     assert collect_tombstones(spark, lake.settings, topic, later) == 1
     marks = lake.table("people_state").where("mark = 'collected'").collect()
     assert [row["position"]["entry"] for row in marks] == [9], "a mark never goes back"
+
+
+def test_a_batch_that_is_run_again_finds_the_tombstones_that_it_found(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Invariant 6, where they have become old in between."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, BY_POSITION))
+    lake.put([delete(8, 2)])
+    lake.refine()
+    lake.put([person(5, 2)])
+
+    def die(*_: object) -> None:
+        message = "killed here"
+        raise RuntimeError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Maintenance, "after", die)
+        with pytest.raises(Exception, match="killed here"):
+            lake.refine()
+    os.utime(Path(lake.settings.checkpoint_path("silver")) / "lakehouse.vacuumed", (0, 0))
+    lake.refine()
+    assert (refused(lake), dead(lake)) == (set(), {2})
+
+    lake.put([person(6, 2), person(9, 3)])
+    os.utime(Path(lake.settings.checkpoint_path("silver")) / "lakehouse.vacuumed", (0, 0))
+    lake.refine()
+    assert (refused(lake), dead(lake), people(lake)) == ({6}, set(), {3: 9})
 
 
 def test_by_a_sequence_a_new_key_that_is_not_behind_the_mark_is_refused(

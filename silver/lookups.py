@@ -1,0 +1,114 @@
+"""What events look up, as a batch finds it: states and histories of changelogs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from bronze.declarations import Topic, snake_case
+from bronze.direct import DirectTable, OpenTables
+from bronze.settings import LakeSettings
+from bronze.topics import TopicFile
+from silver.decoded import Decoded
+from silver.merged import Chains
+from silver.state_cache import StateCache
+from silver.tables import history_table, lookup_columns, state_table
+
+Find = Callable[[pa.Array], pa.Table]
+
+
+@dataclass(frozen=True)
+class LookupState:
+    """One lookup as a batch finds it.
+
+    name: the struct column it fills. on: the record's column that refers to it. key: the key
+    column of the state. columns: what of the state goes into the struct. state: the state table
+    after this batch, or the history. find: the state's rows of some keys, without Spark, where
+    `is_direct`. changed: rows of the keys that this batch touched, None if it touched none.
+    is_comparable: whether `on` and `key` can be compared without Spark. at: for a lookup in the
+    history, the record's column with its event time. chains: for such a lookup, the merged keys of
+    then, where keys are merged.
+    """
+
+    name: str
+    on: str
+    key: str
+    columns: list[str]
+    state: Callable[[], DataFrame]
+    find: Find
+    changed: DataFrame | None
+    is_comparable: bool
+    at: str | None = None
+    chains: Chains | None = None
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether rows can be found without Spark."""
+        return self.at is None and self.is_comparable
+
+    @property
+    def version(self) -> str:
+        """The column that names the version of the row."""
+        return f"{self.name}_position"
+
+
+class Lookups:
+    """The lookups of all topics, and what is kept of them between batches."""
+
+    def __init__(self, settings: LakeSettings, topics: TopicFile, opened: OpenTables) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._opened = opened
+        self._chains: dict[str, Chains] = {}
+        self._caches: dict[str, StateCache] = {}
+
+    def states(
+        self, spark: SparkSession, topic: Topic, rows: Mapping[str, Decoded]
+    ) -> list[LookupState]:
+        """The lookups of a topic, when the batch's changelogs are applied; `rows` are its own."""
+        found = []
+        for name, lookup in topic.lookups.items():
+            target = self._topics.topics[lookup.topic]
+            kind = _kind(topic, lookup.on)
+            table = history_table(target) if lookup.mode == "as_of" else state_table(target)
+            at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
+            direct, chains = self._opened(table), None
+            if at and target.merged_into:
+                chains = self._chains.setdefault(target.name, Chains(target))
+                chains.read(direct)
+            found.append(
+                LookupState(
+                    name=name,
+                    on=snake_case(lookup.on),
+                    key=target.key_columns[0],
+                    columns=[c.name for c in lookup_columns(target)],
+                    state=partial(table.read, spark, self._settings),
+                    find=partial(self._cache(target).find, direct),
+                    changed=rows[lookup.topic].good if lookup.topic in rows else None,
+                    is_comparable=kind is not None and kind == _kind(target, target.key[0]),
+                    at=at,
+                    chains=chains,
+                )
+            )
+        return found
+
+    def find(self, topic: Topic, state: DirectTable) -> Find:
+        """How to find rows of a changelog's state, at its version of now, by their one key."""
+        if topic.name in self._caches:
+            return partial(self._caches[topic.name].find, state)
+        return partial(state.find, topic.key_columns[0], columns=topic.key_columns)
+
+    def _cache(self, topic: Topic) -> StateCache:
+        known = self._caches.get(topic.name)
+        if known is None:
+            columns = [*(column.name for column in lookup_columns(topic)), "position"]
+            folder = self._settings.home_dir / "spark"
+            known = self._caches[topic.name] = StateCache(topic.key_columns[0], columns, folder)
+        return known
+
+
+def _kind(topic: Topic, field: str) -> str | None:
+    """Of a field: what values of it can be compared with outside of Spark, None for nothing."""
+    return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)
