@@ -1,13 +1,15 @@
 """What silver costs, how that grows with the state, and how fresh it is.
 
     python -m benchmarks.silver cost [--users 117178 --users 1000000 --users 10000000]
+    python -m benchmarks.silver history [--orders 500000 --orders 2000000 --orders 8000000]
     python -m benchmarks.silver backfill [--orders 2000000]
     python -m benchmarks.silver freshness [--rate 1000] [--seconds 300]
     python -m benchmarks.silver week [--batches 288]
 
 `cost`: seconds of a batch of 1,000 orders, and of 1,000 changes of users, by the size of the state,
 and as ratios to the smallest. The batches of all sizes take turns, so that a slow minute of the
-machine meets all of them alike. `backfill`: orders a second of one query that finds them in bronze.
+machine meets all of them alike. `history`: the same by the orders that came before, of new orders
+and of ten that are sent again. `backfill`: orders a second of one query that finds them in bronze.
 `freshness`: seconds from the broker's publish time until the commit with the row can be read, while
 orders are published at an even rate; with the batches' length and the number of files at the end.
 `week`: whether batches stay as short as they were: seven days of small batches one after the other,
@@ -44,15 +46,16 @@ from bronze.streams import Stream
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
 from bronze.upkeep import DAY, DONE
+from lakehouse.broker import start_broker
 from lakehouse.console import print_rows
 from lakehouse.publish import create_topics
-from lakehouse.run import embedded_broker
 from lakehouse.session import build_session
 from silver.refine import QUERY, refine
 from silver.tables import silver_tables
 
 ITEMS = 1_000
 SIZES = [117_178, 1_000_000, 10_000_000]
+HISTORIES = [500_000, 2_000_000, 8_000_000]
 WARM_UP = 4
 
 USER = """to_json(named_struct('id', {id}, 'firstName', 'Ada', 'lastName', concat('v', {n}),
@@ -63,6 +66,9 @@ ITEM = """to_json(named_struct('id', {id}, 'createdAt', 1700000000000, 'adjectiv
 ORDER = """to_json(named_struct('invoiceId', {n}, 'lineItemId', 1, 'userId', {id},
   'itemId', {n} % 1000, 'itemName', 'tea', 'itemCategory', 'tea', 'price', 3.25,
   'createdAt', 1700000000000 + {n}, 'paidAt', -1))"""
+RESENT = """to_json(named_struct('invoiceId', {id}, 'lineItemId', 1, 'userId', {id} * 7919 % 117178,
+  'itemId', {id} % 1000, 'itemName', 'tea', 'itemCategory', 'tea', 'price', 4.25,
+  'createdAt', 1700000000000 + {id}, 'paidAt', 1700000000000 + {n}))"""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -75,6 +81,7 @@ class Bench:
         self.settings = load_settings(home=home, silver_trigger="0 seconds")
         self.topics: TopicFile = load_topics(self.settings.topics)
         self.written = 0
+        self.first_order = 0
 
     def create(self) -> "Bench":
         """Make the bronze tables, where no stream makes them."""
@@ -156,6 +163,9 @@ class Bench:
         return running
 
 
+Put = Callable[[Bench, int], None]
+
+
 def batch_seconds(running: Stream) -> list[float]:
     """Seconds of the batches of a query that had rows."""
     progress = [json.loads(p.json) for p in running.query.recentProgress]
@@ -186,40 +196,71 @@ def cost(
     rounds: Annotated[int, typer.Option(help="Measured batches of each kind.")] = 7,
 ) -> None:
     """The cost of a batch by the size of the state."""
+    kinds: dict[str, Put] = {
+        "1,000 orders": lambda lake, size: lake.put(
+            "orders", ORDER, 1000, key=f"n * 7919 % {size}"
+        ),
+        "1,000 changes": lambda lake, size: lake.put("users", USER, 1000, key=f"n * 7919 % {size}"),
+    }
+    compare("users", users, Bench.fill, kinds, rounds)
+
+
+@app.command()
+def history(
+    orders: Annotated[list[int], typer.Option(help="Orders that are there.")] = HISTORIES,
+    rounds: Annotated[int, typer.Option(help="Measured batches of each kind.")] = 7,
+) -> None:
+    """The cost of a batch by the orders that came before, and of orders that are sent again."""
+
+    def fill(lake: Bench, size: int) -> None:
+        lake.fill(SIZES[0])
+        lake.first_order = lake.written
+        lake.put("orders", ORDER, size, key=f"n * 7919 % {SIZES[0]}", files=max(1, size // 250_000))
+
+    kinds: dict[str, Put] = {
+        "1,000 new": lambda lake, _: lake.put("orders", ORDER, 1000, key=f"n * 7919 % {SIZES[0]}"),
+        "10 again": lambda lake, size: lake.put(
+            "orders", RESENT, 10, key=f"{lake.first_order} + n * 7919 % {size}"
+        ),
+    }
+    compare("orders", orders, fill, kinds, rounds)
+
+
+def compare(what: str, sizes: list[int], fill: Put, kinds: dict[str, Put], rounds: int) -> None:
+    """Measure batches of some kinds in lakes of some sizes, and print how they grow.
+
+    Args:
+        what: is counted by the sizes.
+        sizes: of the lakes; the first is what the others are compared with.
+        fill: puts into bronze what makes a lake one of its size.
+        kinds: what each puts into bronze for one batch.
+        rounds: measured batches of each kind.
+    """
     with session() as (spark, folder):
-        lakes = {size: Bench(spark, folder / str(size)).create() for size in users}
+        lakes = {size: Bench(spark, folder / str(size)).create() for size in sizes}
         filled = {}
         for size, lake in lakes.items():
-            lake.fill(size)
+            fill(lake, size)
             filled[size] = lake.refine()
-        kinds = {
-            "1,000 orders": lambda lake, size: lake.put(
-                "orders", ORDER, 1000, key=f"n * 7919 % {size}"
-            ),
-            "1,000 changes": lambda lake, size: lake.put(
-                "users", USER, 1000, key=f"n * 7919 % {size}"
-            ),
-        }
-        took: dict[tuple[str, int], list[float]] = {(k, s): [] for k in kinds for s in users}
+        took: dict[tuple[str, int], list[float]] = {(k, s): [] for k in kinds for s in sizes}
         streams = {size: lake.start() for size, lake in lakes.items()}
         for turn in range(WARM_UP + rounds):
             for kind, put in kinds.items():
                 for size, lake in lakes.items():
-                    seconds = next_batch(streams[size], lambda p=put, x=lake, n=size: p(x, n))  # type: ignore[misc]
+                    seconds = next_batch(streams[size], partial(put, lake, size))
                     if turn >= WARM_UP:
                         took[kind, size].append(seconds)
         for running in streams.values():
             running.stop()
         rows = []
-        for size in users:
+        for size in sizes:
             cells = [f"{size:,}", f"{filled[size]:.0f}"]
             for kind in kinds:
                 median = statistics.median(took[kind, size])
-                ratio = median / statistics.median(took[kind, users[0]])
+                ratio = median / statistics.median(took[kind, sizes[0]])
                 cells += [f"{median:.2f}", f"{ratio:.2f}"]
             rows.append(tuple(cells))
-        header = ("users", "first fill s", "1,000 orders s", "ratio", "1,000 changes s", "ratio")
-        print_rows(header, rows)
+        print_rows((what, "first fill s", *(c for k in kinds for c in (f"{k} s", "ratio"))), rows)
 
 
 @app.command()
@@ -337,9 +378,10 @@ def freshness(
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
     """From published to readable in silver.enriched_orders, in a running lake."""
-    with session() as (spark, folder), embedded_broker(load_settings(home=folder)):
+    with session() as (spark, folder), contextlib.ExitStack() as stack:
         lake = Bench(spark, folder)
         settings = load_settings(home=folder)
+        stack.callback(start_broker(settings).stop)
         create_topics(settings, lake.topics)
         running = ingest(spark, settings, lake.topics)
         lake.fill(users)
