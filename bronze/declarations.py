@@ -227,10 +227,11 @@ class Topic(Declaration):
                 "has a sequence, and tombstones have no fields: set 'delete' to 'never' or to a "
                 "field's value"
             )
-        if self.truncate and not self.sequence and self.partitions > 1:
+        if self.truncates and not self.sequence and self.partitions > 1:
+            what = "truncate" if self.truncate else "envelope"  # whose op may truncate
             self._refuse(
-                "has 'truncate' and several partitions: which messages are older cannot be told "
-                "without a sequence"
+                f"has '{what}' and several partitions: which messages are older than a truncation "
+                "cannot be told without a 'sequence'"
             )
         if self.updates == "partial":
             for name in ("history", "merged_into"):

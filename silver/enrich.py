@@ -205,24 +205,25 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
 
     The state is first cut down to the keys of the batch, which are broadcast: the cost of the
     join proper then depends on the batch, not on the state. What is left of the state is broadcast
-    too if the batch is small.
+    too if the batch is small. For a large batch a small state is broadcast as it is: to find the
+    keys of the batch would cost more.
     """
     missing: list[Column] = [F.lit(0)]
     result = records
     for lookup in lookups:
-        keys = records.select(F.col(lookup.on).alias(lookup.key))
-        wanted = F.broadcast(keys if small else keys.distinct())
-        rows = (
-            lookup.state()
-            .join(wanted, lookup.key, "left_semi")
-            .select(
-                F.col(lookup.key).alias(lookup.on),
-                F.struct(*_row_of(lookup)).alias("_row"),
-                F.col("position").alias("_version"),
-                *(F.col(name).alias(f"_{name}") for name in VALID if lookup.at),
-            )
+        whole = lookup.is_small and not small
+        state = lookup.state()
+        if not whole:
+            keys = records.select(F.col(lookup.on).alias(lookup.key))
+            wanted = F.broadcast(keys if small else keys.distinct())
+            state = state.join(wanted, lookup.key, "left_semi")
+        rows = state.select(
+            F.col(lookup.key).alias(lookup.on),
+            F.struct(*_row_of(lookup)).alias("_row"),
+            F.col("position").alias("_version"),
+            *(F.col(name).alias(f"_{name}") for name in VALID if lookup.at),
         )
-        rows = F.broadcast(rows) if small else rows
+        rows = F.broadcast(rows) if small or whole else rows
         known = {lookup.name: "_row", lookup.version: "_version"}
         if lookup.at is None:
             filled = {name: F.coalesce(name, found) for name, found in known.items()}

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 
 from bronze.declarations import Topic, snake_case
@@ -18,6 +20,8 @@ from silver.tables import history_table, lookup_columns, state_table
 
 Find = Callable[[pa.Array], pa.Table]
 
+FEW_ROWS = 200_000  # of a state: they take some 100 MB of memory where they are sent
+
 
 @dataclass(frozen=True)
 class LookupState:
@@ -29,7 +33,7 @@ class LookupState:
     `is_direct`. changed: rows of the keys that this batch touched, None if it touched none.
     is_comparable: whether `on` and `key` can be compared without Spark. at: for a lookup in the
     history, the record's column with its event time. chains: for such a lookup, the merged keys of
-    then, where keys are merged.
+    then, where keys are merged. is_small: whether the state may be sent to wherever records are.
     """
 
     name: str
@@ -42,6 +46,7 @@ class LookupState:
     is_comparable: bool
     at: str | None = None
     chains: Chains | None = None
+    is_small: bool = False
 
     @property
     def is_direct(self) -> bool:
@@ -90,6 +95,7 @@ class Lookups:
                     is_comparable=kind is not None and kind == _kind(target, target.key[0]),
                     at=at,
                     chains=chains,
+                    is_small=at is None and direct.count_rows() <= FEW_ROWS,
                 )
             )
         return found
@@ -104,8 +110,8 @@ class Lookups:
         known = self._caches.get(topic.name)
         if known is None:
             columns = [*(column.name for column in lookup_columns(topic)), "position"]
-            folder = self._settings.home_dir / "spark"
-            known = self._caches[topic.name] = StateCache(topic.key_columns[0], columns, folder)
+            scratch = Path(SparkFiles.getRootDirectory())  # of the driver, whatever runs it
+            known = self._caches[topic.name] = StateCache(topic.key_columns[0], columns, scratch)
         return known
 
 

@@ -99,7 +99,12 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         (
             'key = ["id"]',
             f"{KEY}partitions = 2\ntruncate = {{ field = 'id', equals = 0 }}",
-            "older",
+            "'truncate' and several partitions: which messages are older",
+        ),
+        (
+            'key = ["id"]',
+            f"{KEY}partitions = 2\nenvelope = 'debezium'",
+            "'envelope' and several partitions: which messages are older",
         ),
         ('key = ["id"]', f"{KEY}history = true\nupdates = 'partial'", "not go with 'history'"),
         ('key = ["id"]', f"{KEY}merged_into = 'parent'", "names 'parent', which is not among"),
