@@ -16,6 +16,14 @@ CHANGELOG_ONLY = (
     *("delete", "truncate", "envelope", "updates", "sequence", "history"),
     *("merged_into", "compacted", "tombstones_days"),
 )
+# Columns that silver adds to those of the fields, in a table or while it decodes.
+OWN_COLUMNS = frozenset(
+    (
+        *("key", "payload", "event_time", "schema_version", "reason", "position", "publish_time"),
+        *("is_deleted", "resolved_id", "mark", "present", "orders", "valid_from", "valid_to"),
+        *("missing_lookups", "arrived_batch", "silver_batch"),
+    )
+)
 
 
 def snake_case(name: str) -> str:
@@ -198,6 +206,23 @@ class Topic(Declaration):
         for name in (*self.key, *self.sequence):
             if self.fields[name].nullable:
                 self._refuse(f"needs its key and sequence: '{name}' must always be there")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_distinct(self) -> "Topic":
+        known: dict[str, str] = {}
+        columns = [(snake_case(name), f"field '{name}'") for name in self.fields]
+        for name in self.lookups:
+            columns += [(part.lower(), f"lookup '{name}'") for part in (name, f"{name}_position")]
+        for column, what in columns:
+            if column in OWN_COLUMNS:
+                self._refuse(
+                    f"has a {what}, but silver has a column '{column}' of its own. Leave it "
+                    "out, or rename it: bronze keeps the whole message"
+                )
+            if column in known:
+                self._refuse(f"has a {known[column]} and a {what}, both of the column '{column}'")
+            known[column] = what
         return self
 
     @model_validator(mode="after")
