@@ -85,8 +85,8 @@ def test_a_pseudonym_fits_the_key_and_is_another_with_each_secret(tmp_path: Path
         (', personal = "keep"', "", "and a key of one field are: none"),
         ("merged_into", "delete = 'never'\nmerged_into", "has delete = 'never'"),
         (
-            "merged_into",
-            "envelope = 'debezium'\nsequence = ['createdAt']\nmerged_into",
+            '"parentUserId"\npartitions = 2',
+            "\"parentUserId\"\nenvelope = 'debezium'",
             "has envelope",
         ),
         ("merged_into", "schema = 'registry'\nmerged_into", "merged_into and schema = 'reg"),
