@@ -16,7 +16,7 @@ from bronze.settings import LakeSettings
 from bronze.streams import Stream
 from lakehouse import savepoints
 from lakehouse.broker import Broker
-from silver.cuts import last_batch
+from silver.cuts import last_batch, latest_cut
 from silver.rebuild import rebuild
 from silver.refine import refine
 from silver.tables import CUTS
@@ -54,11 +54,27 @@ def contents(lake: ShopLake) -> dict[str, list[str]]:
     return {table: rows(lake, table) for table in (f"{p.parent.name}.{p.name}" for p in paths)}
 
 
+def has_read_everywhere(lake: ShopLake) -> bool:
+    """Whether silver has read of each partition: of others nobody knows what the broker keeps."""
+    cut = latest_cut(lake.settings)
+    assert cut is not None
+    return all(
+        len(partitions(lake, topic.name, cut.versions[f"bronze.{topic.name}"])) == topic.partitions
+        for topic in lake.topics.topics.values()
+    )
+
+
+def partitions(lake: ShopLake, topic: str, version: int) -> set[int]:
+    table = DeltaTable(lake.settings.table_path("bronze", topic), version=version)
+    return {value.as_py() for value in table.to_pyarrow_table(columns=["partition"])["partition"]}
+
+
 @pytest.mark.timeout(600)  # it starts all streams three times
 def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopLake) -> None:
     with LiveShop(lake) as shop:
         running = start(lake)
         until(lambda: batches(lake) >= 1 and shop.count > 40, "the first batches")
+        until(lambda: has_read_everywhere(lake), "silver to have read of each partition")
         first = savepoints.create(lake.settings, lake.topics, "first")
         until(lambda: batches(lake) >= first.silver_batch + 1, "a batch after the savepoint")
         with pytest.raises(CheckpointError, match="already runs in another process"):
