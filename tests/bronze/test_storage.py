@@ -50,7 +50,13 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> LakeSettings:
 
 
 def append(lake: LakeSettings, place: str) -> None:
-    deltalake.write_deltalake(place, ROW, mode="append", storage_options=storage_options(lake))
+    deltalake.write_deltalake(
+        place,
+        ROW,
+        mode="append",
+        storage_options=storage_options(lake),
+        commit_properties=deltalake.CommitProperties(max_commit_retries=200),  # some lose often
+    )
 
 
 def test_tables_are_found_read_linked_and_deleted(lake: LakeSettings) -> None:
