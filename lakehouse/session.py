@@ -41,7 +41,7 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     classes.mkdir(parents=True, exist_ok=True)  # Java passes over one that is not there yet
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
-        f"-XX:+UseSerialGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
+        f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
         "-XX:-DontCompileHugeMethods"  # as Spark makes for a MERGE
     )
     log_store = {}

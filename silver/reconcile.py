@@ -218,8 +218,8 @@ def rows_of_batch(
     if topic.kind == "changelog":
         return opened(state_table(topic)).count(f"silver_batch = {batch_id}"), 0
     table = opened(enriched_table(topic, topics))
-    missing = table.rows(["missing_lookups"], f"arrived_batch = {batch_id}")
-    return len(missing), sum(1 for row in missing if row["missing_lookups"])
+    missing = table.table(["missing_lookups"], f"arrived_batch = {batch_id}")["missing_lookups"]
+    return len(missing), pc.sum(pc.greater(missing, 0)).as_py() or 0
 
 
 COUNTED = ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")

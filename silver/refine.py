@@ -58,6 +58,8 @@ SOURCES_BY_NAME = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
+# To compress what is kept of a batch takes longer than to decode it.
+KEPT_AS_IT_IS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 BYTES_PER_BATCH = "256m"
 PARTITIONS = "spark.sql.shuffle.partitions"
 CODEGEN = "spark.sql.codegen.factoryMode"
@@ -103,7 +105,7 @@ def refine_all(
     # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
     # it of every query of the session.
     session = spark.newSession()
-    for name, value in (SOURCES_BY_NAME | CONFIGURATION).items():
+    for name, value in (SOURCES_BY_NAME | KEPT_AS_IT_IS | CONFIGURATION).items():
         session.conf.set(name, value)
     listen(session, settings)
     messages = read_bronze(session, settings, topics)
