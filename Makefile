@@ -1,5 +1,7 @@
 # `make` lists the targets. All of them work in the project's own .venv, which they create.
 PYTHON ?= python3
+# Processes of the whole suite: each has a Spark and a broker of its own, some 4 GB.
+PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 SUPERSET := .superset
@@ -11,7 +13,7 @@ demo: $(VENV)/ready ## Run the whole pipeline on generated data and print what c
 	$(BIN)/lakehouse demo
 
 test: $(VENV)/ready ## Run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup
 
 test-fast: $(VENV)/ready ## Run the tests that need no Java
 	$(BIN)/python -m pytest -m "not jvm"
@@ -26,7 +28,8 @@ test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server, and kill i
 	LAKEHOUSE_S3=1 $(BIN)/python -m pytest tests/test_s3.py
 
 nightly: $(VENV)/ready ## Run all tests, with 200 kills of the driver and ten minutes of chaos
-	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 LAKEHOUSE_S3=1 $(BIN)/python -m pytest
+	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 LAKEHOUSE_S3=1 \
+		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup
 
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)

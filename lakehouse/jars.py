@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import local
 from typing import Any
 
+from filelock import FileLock
 from pyspark.java_gateway import launch_gateway
 
 from bronze.errors import LakehouseError
@@ -88,6 +89,13 @@ def fetch_jars(
     if (folder / COMPLETE).exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):  # of processes that begin at once, one fetches
+        return _fetch_missing(settings, jars, folder, progress)
+
+
+def _fetch_missing(
+    settings: LakeSettings, jars: list[Jar], folder: Path, progress: Progress | None
+) -> Path:
     missing = [jar for jar in jars if not (folder / jar.file_name).exists()]
     done = len(jars) - len(missing)
     if missing:

@@ -1,8 +1,11 @@
-"""One broker and one Spark for the whole suite; tests that use them are marked `jvm`."""
+"""One broker and one Spark for all tests of a process; tests that use them are marked `jvm`.
+
+`make test` runs the suite in two processes at once, which take its tests group by group.
+"""
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,15 +29,30 @@ from lakehouse.sql_endpoint import start_endpoint
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
+HERE = Path(__file__).parent
+SHOP = "shop"  # all tests on the lake of the generated shop, whatever their file
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # what fails in a test shows at once
 os.environ.update(CREDENTIALS)  # before Java starts, which finds them there
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if JVM_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+    # The longest first, so that no process has them left when the others are done.
+    items.sort(key=lambda item: (group_of(item) != SHOP, item.path.parent != HERE))
+
+
+def group_of(item: pytest.Item) -> str:
+    """Tests of a group run one after the other in one process."""
+    return SHOP if "shop_lake" in fixtures_of(item) else item.path.stem
+
+
+def fixtures_of(item: pytest.Item) -> Collection[str]:
+    return getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")

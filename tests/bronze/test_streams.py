@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 from live_shop import until
@@ -177,12 +178,12 @@ def payloads(settings: LakeSettings, name: str) -> list[bytes]:
 
 
 def planners() -> set[int]:
-    """The processes beside the driver that plan the batches of `format("pulsar")`."""
+    """The processes beside our driver that plan the batches of `format("pulsar")`."""
     found = set()
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
-            if b"python_streaming_source_runner" in command.read_bytes():
-                found.add(int(command.parent.name))
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):  # it has ended
+            if any("python_streaming_source_runner" in part for part in process.cmdline()):
+                found.add(process.pid)
     return found
 
 
