@@ -19,9 +19,13 @@ CHANGELOG_ONLY = (
 # Columns that silver adds to those of the fields, in a table or while it decodes.
 OWN_COLUMNS = frozenset(
     (
-        *("key", "payload", "event_time", "schema_version", "reason", "position", "publish_time"),
-        *("is_deleted", "resolved_id", "mark", "present", "orders", "valid_from", "valid_to"),
-        *("missing_lookups", "arrived_batch", "silver_batch"),
+        *("position", "publish_time", "is_deleted", "resolved_id", "mark", "orders"),
+        *("valid_from", "valid_to", "missing_lookups", "arrived_batch", "silver_batch"),
+        # While it computes:
+        *("_reason", "_came", "_present", "_as", "_known", "_begin", "_end", "_collected", "_mark"),
+        *("_row", "_version", "_valid_from", "_valid_to", "_since", "_key", "_into", "_passed"),
+        *("_corrupt", "_upserted", "_deleted", "_truncations", "_replay"),
+        *("_change_type", "_commit_version", "_commit_timestamp"),  # Delta's, of change feeds
     )
 )
 

@@ -16,13 +16,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from bronze.declarations import FieldSpec, Rule, Topic, hash_column, snake_case
 from bronze.envelope import POSITION_FIELDS
 from bronze.pseudonyms import PseudonymSecret
+from silver.columns import AS_IT_CAME, CAME, PRESENT, REASON
 from silver.payload import Schema, text_of_payload
 from silver.personal import hashes
 from silver.tables import sql_type
 
 CORRUPT = "_corrupt"
 UPSERTS = ("c", "u", "r")
-AS_IT_CAME = ("key", "payload", "event_time")
 LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last SQL timestamp
 FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 
@@ -71,27 +71,26 @@ class Decoder:
             *_particulars(topic),
             F.struct(*POSITION_FIELDS).alias("position"),
             F.col("publish_time"),
-            F.col("schema_version"),
-            _reason(topic).alias("reason"),
-            *(F.col(name) for name in AS_IT_CAME),
+            _reason(topic).alias(REASON),
+            F.struct(*AS_IT_CAME).alias(CAME),
         ]
-        refused = F.col("reason").isNotNull()
-        self._bare = {name: F.when(refused, F.col(name)) for name in AS_IT_CAME}
 
     def rows(self, messages: DataFrame) -> DataFrame:
-        """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and `reason`.
+        """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and more.
 
-        Those of a topic that truncates have `mark` also: `truncated` for a message that does. Those
-        of partial updates have `present`, the fields that the message has. Those of a topic with a
-        history have `valid_from`.
-
-        `reason` is NULL for a good record. For others the columns of the topic have no meaning, and
-        `key`, `payload` and `event_time` are what came; for good ones these are NULL, so that a
-        kept batch is not twice as large.
+        `_reason` is NULL for a good record; for others the columns of the topic have no meaning.
+        `_came` is what came: `AS_IT_CAME`. Rows of a topic that truncates have `mark` also:
+        `truncated` for a message that does. Those of partial updates have `_present`, the fields
+        that the message has. Those of a topic with a history have `valid_from`.
         """
         for step in self._steps:
             messages = messages.withColumns(step)
-        return messages.select(*self._columns).withColumns(self._bare)
+        return messages.select(*self._columns)
+
+
+def without_what_was_good(rows: DataFrame) -> DataFrame:
+    """Decoded rows that say of refused ones alone what came: so they are half as large to keep."""
+    return rows.withColumn(CAME, F.when(F.col(REASON).isNotNull(), F.col(CAME)))
 
 
 def _present(topic: Topic) -> dict[str, Column]:
@@ -105,7 +104,7 @@ def _present(topic: Topic) -> dict[str, Column]:
     ]
     keys = F.coalesce(F.json_object_keys(row), F.array().cast("array<string>"))
     return {
-        "_present": F.array_union(keys, F.array_compact(F.array(*elsewhere))) if elsewhere else keys
+        PRESENT: F.array_union(keys, F.array_compact(F.array(*elsewhere))) if elsewhere else keys
     }
 
 
@@ -172,7 +171,7 @@ def _particulars(topic: Topic) -> list[Column]:
     if topic.has_marks:
         found.append(F.when(F.col("_truncates"), F.lit("truncated")).alias("mark"))
     if topic.updates == "partial":
-        found.append(F.col("_present").alias("present"))
+        found.append(F.col(PRESENT))
     if topic.history:
         own = [_column(topic, topic.event_time)] if topic.event_time else []
         found.append(F.coalesce(*own, "event_time", "publish_time").alias("valid_from"))
@@ -291,7 +290,7 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     elif name in topic.key:
         expected = row & ~_has_key_outside(topic)
     elif topic.updates == "partial":
-        expected = expected & F.array_contains("_present", name)
+        expected = expected & F.array_contains(PRESENT, name)
     if name in topic.key and topic.format != "json":
         no_key = payload & _has_key_outside(topic) & _column(topic, name).isNull()
         reasons = reasons.when(no_key, F.lit(f"the message key has no {spec.type} '{name}'"))

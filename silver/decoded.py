@@ -7,10 +7,9 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from silver.decode import AS_IT_CAME
-
-REFUSED = ("reason", "schema_version", *AS_IT_CAME)
+from silver.columns import CAME, REASON
 
 
 class Decoded:
@@ -38,12 +37,24 @@ class Decoded:
     @cached_property
     def good_table(self) -> pa.Table:
         """Those without a reason to refuse them, bare of what came; brought to the driver."""
-        return self.table.filter(pc.is_null(self.table["reason"])).drop_columns([*REFUSED])
+        return self.table.filter(pc.is_null(self.table[REASON])).drop_columns([REASON, CAME])
 
     @cached_property
     def good(self) -> DataFrame:
         """The same, for Spark."""
-        return self.rows.where("reason IS NULL").drop(*REFUSED)
+        return self.rows.where(F.col(REASON).isNull()).drop(REASON, CAME)
+
+    @property
+    def verdicts(self) -> DataFrame:
+        """Of each row its `position`, and the `reason` to refuse it, if there is one."""
+        return self.rows.select("position", F.col(REASON).alias("reason"))
+
+    @property
+    def refused(self) -> DataFrame:
+        """Those with a reason, and what came, in the quarantine's columns."""
+        reason = F.col(REASON).alias("reason")
+        rows = self.rows.where(F.col(REASON).isNotNull())
+        return rows.select("position", "publish_time", reason, f"{CAME}.*")
 
     def release(self) -> None:
         """Let Spark forget them."""

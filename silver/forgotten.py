@@ -23,6 +23,7 @@ from bronze.pseudonyms import PseudonymSecret, keyed_hash
 from bronze.settings import LakeSettings
 from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
+from silver.columns import CAME, REASON
 from silver.tables import sql_type
 
 FORGOTTEN = TableSpec(
@@ -98,17 +99,18 @@ class Forgotten:
         return rows
 
     def _conceal(self, rows: DataFrame, topic: Topic, name: str, subject: Topic) -> DataFrame:
-        """By one field; a record that is refused loses key and payload, if its key tells."""
+        """By one field; what came of such a record, or with a key that tells, is no more told."""
         column = snake_case(name)
         is_own = topic == subject and name == subject.key[0]
         found = rows.withColumn("_as", self._pseudonyms(F.col(column), subject))
+        is_theirs = F.col("_as").isNotNull() & F.col(REASON).isNull()
+        tells = is_theirs
         if is_own:
-            refused = self._pseudonyms(F.col("key"), subject).isNotNull()
-            for raw in ("key", "payload"):
-                found = found.withColumn(
-                    raw, F.when(~F.coalesce(refused, F.lit(False)), F.col(raw))
-                )
-        is_theirs = F.col("_as").isNotNull() & F.col("reason").isNull()
+            tells = tells | self._pseudonyms(F.col(f"{CAME}.key"), subject).isNotNull()
+        nothing = F.col(CAME)
+        for raw, kind in (("key", "string"), ("payload", "binary")):
+            nothing = nothing.withField(raw, F.lit(None).cast(kind))
+        came = F.when(F.coalesce(tells, F.lit(False)), nothing).otherwise(F.col(CAME))
         values = {column: F.col("_as").cast(sql_type(topic.fields[name]))}
         for each, spec in topic.fields.items():
             if each != name and (is_own or (spec.personal and topic != subject)):
@@ -117,6 +119,7 @@ class Forgotten:
                     values[hash_column(each)] = F.lit(None).cast("string")
         if is_own:
             values["is_deleted"] = F.lit(True)
+        found = found.withColumn(CAME, came)
         for each, value in values.items():
             found = found.withColumn(each, F.when(is_theirs, value).otherwise(F.col(each)))
         return found.drop("_as")

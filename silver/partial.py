@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, snake_case
 from bronze.tables import match
+from silver.columns import PRESENT
 from silver.merging import Order, Values, all_of, is_older
 
 UPSERTED, DELETED, COLLECTED = "_upserted", "_deleted", "_collected"
@@ -112,7 +113,7 @@ def _of_batch(state: DeltaTable, rows: DataFrame, topic: Topic) -> DataFrame:
     latest = [*topic.order_columns, "publish_time", "silver_batch"]
     set_at = {UPSERTED: F.when(upsert, order), DELETED: F.when(F.col("is_deleted"), order)}
     set_at |= {
-        column: F.when(upsert & F.array_contains("present", name), order)
+        column: F.when(upsert & F.array_contains(PRESENT, name), order)
         for column, name in fields.items()
     }
     if topic.tombstones_days is not None:

@@ -18,6 +18,7 @@ from bronze.redact import Place, Redacted
 from bronze.settings import LakeSettings
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
+from silver.columns import CAME, REASON
 from silver.decode import Decoder
 from silver.forgotten import BITS, is_about_people, mentions, people_of, pseudonym
 from silver.merging import latest_per_key
@@ -212,10 +213,10 @@ class Search:
             theirs = reduce(or_, (F.col(snake_case(name)).isin(person.keys) for name in names))
             refused = self._is_refused(person, topic, names)
             chosen = decoded.where(
-                F.when(F.col("reason").isNull(), theirs).otherwise(refused)
+                F.when(F.col(REASON).isNull(), theirs).otherwise(refused)
             ).select(
                 "position.*",
-                F.col("reason").isNotNull().alias("is_refused"),
+                F.col(REASON).isNotNull().alias("is_refused"),
                 F.col(topic.key_columns[0]).cast("string").alias("whose"),
             )
             raw = bronze_table(topic.name).read(self._spark, self._settings)
@@ -231,12 +232,13 @@ class Search:
 
     def _is_refused(self, person: Person, topic: Topic, names: Iterable[str]) -> Column:
         """Of records that cannot be decoded, whether one seems to be the person's."""
-        text = F.coalesce(F.col("payload").cast("string"), F.lit(""))
+        text = F.coalesce(F.col(f"{CAME}.payload").cast("string"), F.lit(""))
         found = text.rlike(mentions([*names], [*person.pseudonyms]))
         for value in person.texts:
             found = found | F.contains(text, F.lit(value))
         if topic == self._topic:
-            found = found | F.coalesce(F.col("key").isin([*person.pseudonyms]), F.lit(False))
+            is_key = F.col(f"{CAME}.key").isin([*person.pseudonyms])
+            found = found | F.coalesce(is_key, F.lit(False))
         return found
 
     def _rewritten(

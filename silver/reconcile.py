@@ -18,6 +18,7 @@ from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
 from silver.arrivals import Arrivals
+from silver.columns import REASON
 from silver.decoded import Decoded
 from silver.tables import RECONCILIATION, enriched_table, state_table
 
@@ -127,11 +128,11 @@ class Books:
             return
         books = self.topics.setdefault(topic.name, TopicBooks())
         books.decoded = rows.num_rows
-        books.quarantined = rows.num_rows - rows["reason"].null_count
+        books.quarantined = rows.num_rows - rows[REASON].null_count
         published = pc.cast(rows["publish_time"], INSTANT)
         books.oldest, books.newest = (each.as_py() for each in pc.min_max(published).values())
         if topic.kind == "events" and topic.event_time:
-            is_good = pc.is_null(rows["reason"])
+            is_good = pc.is_null(rows[REASON])
             at = pc.cast(rows[snake_case(topic.event_time)], INSTANT).filter(is_good)
             published = published.filter(is_good)
             moved = pc.if_else(pc.less(at, published), at, published)
@@ -142,13 +143,13 @@ class Books:
     def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
         at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
         if topic.kind == "events" and topic.event_time:
-            at = F.when(F.col("reason").isNull(), F.col(snake_case(topic.event_time)))
+            at = F.when(F.col(REASON).isNull(), F.col(snake_case(topic.event_time)))
         late = F.count_if(at < F.lit(known)) if known else F.lit(0)
         # What claims to be of the future would have all that follows be late.
         moved = F.when(at.isNotNull(), F.least(at, F.col("publish_time")))
         instants = F.max(moved), F.min(at), F.min("publish_time"), F.max("publish_time")
         micros = [F.unix_micros(each) for each in instants]
-        counts: list[Column] = [F.count("*"), F.count("reason"), late, *micros]
+        counts: list[Column] = [F.count("*"), F.count(REASON), late, *micros]
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)
 
     def count_applied(self, opened: OpenTables, topics: TopicFile) -> None:

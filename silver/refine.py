@@ -29,7 +29,7 @@ from bronze.topics import TopicFile
 from silver.arrivals import Arrivals, few
 from silver.changelog import apply_changes
 from silver.cuts import Cut, latest_cut
-from silver.decode import Decoder
+from silver.decode import Decoder, without_what_was_good
 from silver.decoded import Decoded
 from silver.enrich import Enriched, apply_events
 from silver.forgotten import Forgotten
@@ -203,7 +203,7 @@ class Refinery:
             books.count(messages, None, decoded, self._topics)
             self._apply(messages.sparkSession, decoded, books, small=few(books.messages_in))
             verdicts = [
-                each.rows.select(F.lit(name).alias("topic"), "position", "reason")
+                each.verdicts.select(F.lit(name).alias("topic"), "position", "reason")
                 for name, each in decoded.items()
             ]
             yield reduce(DataFrame.unionAll, verdicts)
@@ -238,9 +238,9 @@ class Refinery:
             decoder = Decoder(topic, schemas, self._settings.pseudonyms)
             self._decoders[name] = known, decoder
         rows = self._forgotten.conceal(decoder.rows(messages), topic, self._topics)
-        return (
-            rows if topic.tombstones_days is None else refuse_collected(rows, topic, self._settings)
-        )
+        if topic.tombstones_days is not None:
+            rows = refuse_collected(rows, topic, self._settings)
+        return without_what_was_good(rows)
 
     def _apply(
         self, spark: SparkSession, decoded: dict[str, Decoded], books: Books, *, small: bool
@@ -301,7 +301,7 @@ class Refinery:
 
     def _quarantine(self, decoded: dict[str, Decoded], books: Books) -> None:
         rejected = [
-            each.rows.where("reason IS NOT NULL").withColumn("topic", F.lit(name))
+            each.refused.withColumn("topic", F.lit(name))
             for name, each in decoded.items()
             if name in books.topics and books.topics[name].quarantined
         ]

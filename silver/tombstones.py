@@ -23,13 +23,14 @@ from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from silver.changelog import merge_later
+from silver.columns import REASON
 from silver.merging import is_older
 from silver.partial import COLLECTED
 from silver.tables import state_table
 
 MARK = "collected"
 OLD_TOMBSTONE = "is_deleted AND mark IS NULL AND publish_time < timestamp '{}'"
-REASON = "older than a tombstone that was collected: its key may have been deleted since"
+MAY_BE_DELETED = "older than a tombstone that was collected: its key may have been deleted since"
 
 log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> D
     marks = DirectTable(table, settings).rows(topic.order_columns, f"mark = '{MARK}'")
     if not marks:
         return rows
-    suspect = reduce(or_, (_is_before(mark, topic) for mark in marks)) & F.col("reason").isNull()
+    suspect = reduce(or_, (_is_before(mark, topic) for mark in marks)) & F.col(REASON).isNull()
     suspect = suspect & ~_is_harmless(topic)
     keys = topic.key_columns
     suspects = rows.where(suspect).select(*keys).distinct().toArrow()
@@ -59,10 +60,10 @@ def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> D
     if is_partial:
         before = F.struct(*topic.order_columns) < F.col("_begin")
         suspect = suspect & F.coalesce(before, F.lit(True))
-    refused = F.when(suspect & F.col("_collected"), F.lit(REASON))
+    refused = F.when(suspect & F.col("_collected"), F.lit(MAY_BE_DELETED))
     return (
         rows.join(unknown, keys, "left")
-        .withColumn("reason", F.coalesce("reason", refused))
+        .withColumn(REASON, F.coalesce(REASON, refused))
         .select(*rows.columns)
     )
 

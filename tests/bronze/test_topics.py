@@ -108,8 +108,8 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ),
         (
             'id = "long"',
-            'id = "long"\neventTime = "long"',
-            "silver has a column 'event_time' of its",
+            'id = "long"\npublishTime = "long"',
+            "silver has a column 'publish_time' of its",
         ),
         ('id = "long"', 'id = "long"\naB = "long"\na_b = "long"', "both of the column 'a_b'"),
         ("user = {", "id = {", "has a field 'id' and a lookup 'id', both of the column 'id'"),

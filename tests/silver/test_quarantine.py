@@ -1,15 +1,17 @@
 """The quarantine on real tables: after a fix each record comes in once, or is given up, and the
 books say so."""
 
+import json
 from pathlib import Path
 
 import pytest
-from messages import PEOPLE_AND_VISITS, json_message
+from messages import PEOPLE_AND_VISITS, json_message, message
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
 from bronze.checkpoint import claim
+from bronze.declarations import snake_case
 from bronze.errors import CheckpointError, SettingsError
 from silver import quarantine
 from silver.quarantine import Selection, discard, records, replay, summary
@@ -119,6 +121,34 @@ def test_discarded_records_stay_as_such_and_are_not_replayed(lake: SilverLake) -
     }
     statuses = {(line[1], line[2]): line[3] for line in summary(lake.settings)}
     assert statuses[MISSING, "discarded"] == 2
+
+
+def test_fields_may_be_called_as_what_a_message_has(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("key", "payload", "reason", "eventTime", "schemaVersion", "topic", "source", "present")
+    fields = "\n".join(f'{name} = "string"' for name in names)
+    topics = declared(tmp_path, PEOPLE_AND_VISITS.format(people=fields, visits=fields))
+    lake = SilverLake(spark, tmp_path, topics)
+    person, visit = ({name: f"{name} of {n}" for name in names} for n in (1, 2))
+    lake.put(
+        [
+            message("people", 1, 1, json.dumps({"id": 1, **person}).encode()),
+            message("people", 2, 2, json.dumps({"id": 2, **person, "reason": None}).encode()),
+            message("visits", 1, 3, json.dumps({"id": 3, "person": 1, **visit}).encode()),
+            message("visits", 2, 4, json.dumps({"id": 4, "person": 1}).encode()),
+        ]
+    )
+    lake.refine()
+    columns = [snake_case(name) for name in names]
+    [known] = lake.table("people_state").select(*columns).collect()
+    [enriched] = lake.table("enriched_visits").collect()
+    assert tuple(known) == tuple(person.values())
+    assert [enriched[name] for name in columns] == [*visit.values()]
+    assert [enriched["visitor"][name] for name in columns] == [*person.values()]
+    refused = [(row[0], *row[2:5]) for row in records(lake.settings, Selection(), limit=5)]
+    assert {(topic, place, key) for topic, place, key, _ in refused} == {
+        ("people", "1:2:0:0", "2"),
+        ("visits", "1:2:0:0", "4"),
+    }
 
 
 def test_it_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 from topic import declared
 
 from bronze.declarations import OWN_COLUMNS
-from silver.decode import AS_IT_CAME
-from silver.decoded import REFUSED
+from silver.columns import CAME, PRESENT, REASON
 from silver.tables import enriched_table, history_table, own_columns, state_table
 
 TOPICS = """
@@ -54,4 +53,4 @@ def test_no_field_may_be_called_as_a_column_that_silver_adds(tmp_path: Path) -> 
         looked_up = {part for name in topic.lookups for part in (name, f"{name}_position")}
         added = {column.name for column in spec.columns} - looked_up
         assert added - {column.name for column in own_columns(topic)} <= OWN_COLUMNS
-    assert {*AS_IT_CAME, *REFUSED} <= OWN_COLUMNS
+    assert {CAME, PRESENT, REASON} <= OWN_COLUMNS
