@@ -20,8 +20,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.checkpoint import Checkpoint, checkpoint_id, claim
+from bronze.direct import DirectTable
 from bronze.errors import LakehouseError, SettingsError
 from bronze.ingest import subscription
+from bronze.messages import split_partition
 from bronze.offsets import START, Offset, Position, from_json
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
@@ -109,7 +111,8 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         for topic, partition, position in savepoint.positions(settings, topics, admin):
             pin = _pin(settings, topic, name)
             _subscribe(admin, partition, pin, position)
-            if (kept := admin.subscription(partition, pin)) is None or kept > position:
+            kept = admin.subscription(partition, pin)
+            if kept is None or not _keeps(settings, topic, partition, kept, position):
                 message = (
                     f"{partition}: the broker has dropped messages behind {position}, which silver "
                     "has not read yet, so nothing could go back to there. Let silver catch up."
@@ -257,6 +260,22 @@ def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position
     with contextlib.suppress(TopicNotFoundError):  # as it may be a second try
         admin.delete_subscription(partition, name)
     admin.create_subscription(partition, name, position)
+
+
+def _keeps(
+    settings: LakeSettings, topic: str, partition: str, kept: Position, at: Position
+) -> bool:
+    """Whether a broker that keeps a partition from one position on keeps what is behind another.
+
+    Where nothing was read yet, it is what bronze has landed since; what it has not, its own
+    subscription keeps.
+    """
+    if at != START:
+        return kept <= at
+    number = split_partition(partition)[1]
+    place = ["ledger", "entry"]
+    landed = DirectTable(bronze_table(topic), settings).rows(place, f"partition = {number}")
+    return all(Position(row["ledger"], row["entry"]) > kept for row in landed)
 
 
 def _pin(settings: LakeSettings, topic: str, name: str) -> str:
