@@ -1,6 +1,6 @@
 """How fast bronze lands messages, beside the raw Reader loop of pulsar-client in the same run.
 
-    python -m benchmarks.bronze [--messages 2000000] [--partitions 4] [--size 200]
+    python -m benchmarks.bronze [--messages 2000000] [--partitions 1 --partitions 4] [--size 200]
 
 Prints messages per second of the raw loop (one process, one partition after the other, nothing
 kept), of landing in Delta, and their ratio; the largest Python worker; the cost of a trigger that
@@ -33,6 +33,7 @@ from lakehouse.publish import create_topics
 from lakehouse.session import build_session
 
 IDLE_TRIGGERS = 30
+PARTITIONS = [1, 4, 16]
 
 
 def declare(name: str, partitions: int) -> TopicFile:
@@ -144,29 +145,31 @@ def largest_worker() -> float:
 
 def main(
     messages: Annotated[int, typer.Option(help="Messages to land.")] = 2_000_000,
-    partitions: Annotated[int, typer.Option(help="Partitions of the topic.")] = 4,
+    partitions: Annotated[list[int], typer.Option(help="Partitions of the topics.")] = PARTITIONS,
     size: Annotated[int, typer.Option(help="Bytes of a message.")] = 200,
 ) -> None:
-    """Measure once with so many partitions, and once with one."""
+    """Measure with so many partitions, one topic after the other."""
     configure_logs()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         settings = load_settings(home=Path(folder))
         stack.callback(start_broker(settings).stop)
         spark = build_session(settings, "benchmark-bronze")
         stack.callback(spark.stop)
-        warm_up, many, one = declare("warm_up", 2), declare("many", partitions), declare("one", 1)
+        warm_up = declare("warm_up", 2)
         fill(settings, warm_up, 100_000, size)
         land(spark, settings, warm_up)
         rows = []
-        for topics, count in ((many, partitions), (one, 1)):
+        for count in partitions:
+            topics = declare(f"of_{count}", count)
             fill(settings, topics, messages, size)
             raw = read_raw(settings, topics, messages)
             with peak(largest_worker) as largest:
                 took = land(spark, settings, topics)
             rates = f"{messages / raw:,.0f}", f"{messages / took:,.0f}", f"{raw / took:.2f}"
-            rows.append((count, *rates, f"{largest[0]:.0f}"))
-        print_rows(("partitions", "raw Reader msg/s", "landed msg/s", "ratio", "worker MB"), rows)
-        print_rows(("idle trigger ms",), [(idle(spark, settings, many),)])
+            nothing = idle(spark, settings, topics)
+            rows.append((count, *rates, f"{largest[0]:.0f}", nothing))
+        rate = ("raw Reader msg/s", "landed msg/s", "ratio")
+        print_rows(("partitions", *rate, "worker MB", "idle trigger ms"), rows)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from messages import item, message, order, user
 from model import Lake
 from pyspark.sql import SparkSession
-from silver_lake import SilverLake
+from silver_lake import PUBLISHED, SilverLake
 
 from bronze import upkeep
 from bronze.direct import DirectTable
@@ -17,9 +17,10 @@ from bronze.errors import SettingsError
 from bronze.settings import load_settings
 from silver import maintenance
 from silver.refine import refine
-from silver.tables import silver_tables
+from silver.tables import CUTS, silver_tables
 
 EIGHT_DAYS = 8 * 24 * 3600
+CUT = {"committed_at": PUBLISHED, "versions": [("bronze.orders", 1)], "positions": [("orders", "")]}
 
 
 def files(lake: SilverLake, table: str) -> set[Path]:
@@ -27,8 +28,12 @@ def files(lake: SilverLake, table: str) -> set[Path]:
     return set(folder.glob("*.parquet"))
 
 
+def live_files(lake: SilverLake, table: str) -> set[Path]:
+    return set(map(Path, DeltaTable(lake.settings.table_path("silver", table)).file_uris()))
+
+
 def live(lake: SilverLake, table: str) -> int:
-    return len(DeltaTable(lake.settings.table_path("silver", table)).file_uris())
+    return len(live_files(lake, table))
 
 
 def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
@@ -50,10 +55,12 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
         assert live(lake, "enriched_orders") <= 3
         assert live(lake, "users_state") <= 3
     assert len(files(lake, "enriched_orders")) > 3, "those of old versions are kept for a while"
-    old = time.time() - EIGHT_DAYS
+    old, outdated = time.time() - EIGHT_DAYS, set[Path]()
     for table in ("enriched_orders", "users_state"):
         for file in files(lake, table):
             os.utime(file, (old, old))
+        outdated |= files(lake, table) - live_files(lake, table)
+    assert outdated
     due = Path(running.checkpoint.path) / "lakehouse.vacuumed"
     os.utime(due, (old, old))
     batch = [message("orders", 100, 100, order(100, 0, 0, 0))]
@@ -62,6 +69,7 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
     running.stop()
     model.batch(batch)
     assert time.time() - due.stat().st_mtime < EIGHT_DAYS
+    assert not [file for file in outdated if file.exists()]
     assert lake.current("users") == model.current("users")
     assert lake.enriched() == model.enriched
 
@@ -92,6 +100,23 @@ def test_once_a_day_rows_are_sorted_by_key_where_many_files_span_the_same_keys(
     assert lake.current("users") == model.current("users")
     history = DeltaTable(state.path(lake.settings)).history()
     assert any("zOrderBy" in str(each.get("operationParameters")) for each in history)
+
+
+def test_commits_delete_the_logs_of_versions_that_are_no_longer_kept(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = load_settings(home=tmp_path)
+    CUTS.create(spark, settings)
+    table, log = DirectTable(CUTS, settings), Path(CUTS.path(settings)) / "_delta_log"
+    for number in range(150):
+        table.append_once([CUT | {"silver_batch": number}], "test", number)
+    old = time.time() - EIGHT_DAYS
+    for file in log.iterdir():
+        os.utime(file, (old, old))
+    for number in range(150, 250):
+        table.append_once([CUT | {"silver_batch": number}], "test", number)
+    assert 100 <= len(list(log.glob("*.json"))) <= 202
+    assert CUTS.read(spark, settings).count() == 250, "Spark reads it as well"
 
 
 def test_a_retention_that_readers_could_not_survive_is_refused() -> None:
