@@ -2,8 +2,8 @@
 
     python -m benchmarks.silver cost [--users 117178 --users 1000000 --users 10000000]
     python -m benchmarks.silver history [--orders 500000 --orders 2000000 --orders 8000000]
-    python -m benchmarks.silver backfill [--orders 2000000]
-    python -m benchmarks.silver freshness [--rate 1000] [--seconds 300]
+    python -m benchmarks.silver backfill [--orders 2000000] [--users 1000000]
+    python -m benchmarks.silver freshness [--rate 1000] [--seconds 300] [--users 1000000]
     python -m benchmarks.silver week [--batches 288]
 
 `cost`: seconds of a batch of 1,000 orders, and of 1,000 changes of users, by the size of the state,
@@ -268,7 +268,7 @@ def backfill(
     orders: Annotated[int, typer.Option(help="Order lines in bronze.")] = 2_000_000,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
-    """Orders a second when silver finds a full bronze table."""
+    """Orders a second when silver finds a full bronze table, in a Java that has just started."""
     with session() as (spark, folder):
         lake = Bench(spark, folder).create()
         lake.fill(users)
@@ -276,9 +276,8 @@ def backfill(
         lake.refine()
         lake.put("orders", ORDER, orders, key=f"n * 7919 % {users}", files=8)
         took = lake.refine()
-        print_rows(
-            ("orders", "seconds", "orders/s"), [(orders, f"{took:.1f}", f"{orders / took:,.0f}")]
-        )
+        rows = [(f"{users:,}", orders, f"{took:.1f}", f"{orders / took:,.0f}")]
+        print_rows(("users", "orders", "seconds", "orders/s"), rows)
 
 
 @app.command()

@@ -171,7 +171,7 @@ class Search:
     def person(self, key: str) -> Person:
         """Who a key is, with all accounts that were merged with it, and the values there were."""
         secret = required_secret(self._settings).read()
-        rows = self._decoded(self._topic).where("reason IS NULL").persist()
+        rows = self._decoded(self._topic).where(F.col(REASON).isNull()).persist()
         try:
             keys = self._merged(rows, key)
             person = Person(self._topic, {k: pseudonym(secret, self._topic, k) for k in keys})

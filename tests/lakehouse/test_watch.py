@@ -47,7 +47,9 @@ def test_each_look_tells_what_came_since_and_an_error_does_not_end_it(
 
 def test_on_a_terminal_it_is_drawn_in_place_and_ends_clean_with_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    start = "from lakehouse.cli import main; main()"
+    # A shell in the background has its children ignore Ctrl-C.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start += "; from lakehouse.cli import main; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", start, "status", "--watch", "--every", "0.1s"],
         stdin=theirs,
