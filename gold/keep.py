@@ -28,6 +28,7 @@ def keep_fresh(
     built: Callable[[BuildResult], None],
     refused: Callable[[GoldError], None],
     every: float = 0.0,
+    leave: Callable[[], bool] | None = None,
 ) -> None:
     """Build gold now and after changes of silver, until told to stop.
 
@@ -38,9 +39,10 @@ def keep_fresh(
         built: told of each build that was published.
         refused: told of each that was not.
         every: seconds from the begin of a build to that of the next, at least.
+        leave: asked before a build; if true, it returns without it.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM, the only ways in which it ends.
+        KeyboardInterrupt: Ctrl-C or SIGTERM.
     """
     seen: dict[str, int] | None = None
     begun = -every
@@ -51,6 +53,8 @@ def keep_fresh(
                 seen = _wait_for_change(settings, seen, stop)
                 if seen is None:
                     break
+                if leave and leave():
+                    return
                 begun = time.monotonic()
                 try:
                     built(build.run())

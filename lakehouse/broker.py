@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from bronze.errors import BrokerError, SettingsError
 from bronze.settings import LakeSettings
 from lakehouse.jars import fetch_jars
 from lakehouse.java import TRUST_JARS, find_java
+from lakehouse.ports import require_free_port
 
 TEMPLATE = Path(__file__).with_name("standalone.conf")
 LOG_CONF = Path(__file__).with_name("broker-log4j2.properties")
@@ -174,24 +174,6 @@ def _free_ports(settings: LakeSettings) -> dict[str, str]:
         require_free_port(parts.port, f"LAKEHOUSE_{name}")
         found[PORT_OF[parts.scheme]] = str(parts.port)
     return found
-
-
-def require_free_port(port: int, setting: str) -> None:
-    """See that nothing listens on a loopback port.
-
-    Raises:
-        SettingsError: something does; names the setting to change.
-    """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            message = (
-                f"Port {port} is in use on this machine ({error.strerror}). Stop what listens "
-                f"there, or choose another port with {setting}."
-            )
-            raise SettingsError(message) from error
 
 
 def _wait_until_healthy(

@@ -17,7 +17,7 @@ from bronze.logs import LogFormat, configure_logs
 from bronze.measure import bronze_collector
 from bronze.options import epoch_ms
 from bronze.replay import replay_topic
-from bronze.settings import load_settings
+from bronze.settings import LakeSettings, load_settings
 from bronze.storage import require_bucket
 from bronze.topics import load_topics
 from gold.__main__ import Every, FullRefresh, Select, seconds
@@ -38,6 +38,7 @@ from lakehouse.doctor import examine
 from lakehouse.forget import forget
 from lakehouse.generate import generate_shop
 from lakehouse.metastore import commands as metastore_commands
+from lakehouse.ports import with_own_sql_port
 from lakehouse.publish import create_topics, files_to_publish
 from lakehouse.publish import publish as publish_files
 from lakehouse.publish_table import publish_table
@@ -163,35 +164,54 @@ def gold(
     select: Select = None,
     full_refresh: FullRefresh = False,
     every: Every = "0s",
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Answer SQL too, where no `lakehouse up` does.")
+    ] = False,
 ) -> None:
     """Build, test and publish gold; again whenever silver changes, unless --available-now.
 
     Readers see it when all tests have passed, and until then what was published before. Uses the
-    running SQL endpoint, or one of its own when none runs.
+    running SQL endpoint; or one of its own, for itself alone, when none runs and until one does.
     """
     if context.invoked_subcommand:
         return
     pause = seconds(every)
     require_silver(lake.settings, lake.topics)
-    with _endpoint() as is_apart:
-        if available_now or select or full_refresh:
-            _show_build(build_gold(lake.settings, select=select, full_refresh=full_refresh))
-            return
-        # Beside an `up`, that one serves the metrics of gold, on the port that both are told.
-        with serving(lake.settings, gold_collector(lake.settings)) if is_apart else nullcontext():
-            keep_fresh(lake.settings, _show_build, _show_refusal, pause)
+    if available_now or select or full_refresh:
+        with _endpoint(serve=serve) as (settings, _):
+            _show_build(build_gold(settings, select=select, full_refresh=full_refresh))
+        return
+    while True:
+        with _endpoint(serve=serve) as (settings, is_ours), contextlib.ExitStack() as stack:
+            if is_ours:  # else the `up` beside it serves the metrics of gold, on the same port
+                stack.enter_context(serving(settings, gold_collector(settings)))
+            leave = _up_again if is_ours and not serve else None
+            keep_fresh(settings, _show_build, _show_refusal, pause, leave)
 
 
 @contextlib.contextmanager
-def _endpoint() -> Iterator[bool]:
-    """The running SQL endpoint, or one of our own when none runs: then True."""
-    with contextlib.ExitStack() as stack:
-        is_apart = not endpoint_running(lake.settings)
-        if is_apart:
-            spark = stack.enter_context(spark_session(lake.settings, "lakehouse-gold"))
-            register(spark, lake.settings, lake.topics)
-            stack.enter_context(sql_endpoint(spark, lake.settings))
-        yield is_apart
+def _endpoint(*, serve: bool = False) -> Iterator[tuple[LakeSettings, bool]]:
+    """The running SQL endpoint, or one of our own when none runs.
+
+    Args:
+        serve: it is ours, and where the settings say; else on a port that is its alone.
+
+    Yields:
+        Settings for it, and whether it is ours.
+    """
+    if not serve and endpoint_running(lake.settings):
+        yield lake.settings, False
+        return
+    settings = lake.settings if serve else with_own_sql_port(lake.settings)
+    with spark_session(settings, "lakehouse-gold") as spark:
+        register(spark, settings, lake.topics)
+        with sql_endpoint(spark, settings):
+            yield settings, True
+
+
+def _up_again() -> bool:
+    """Whether the endpoint that readers use runs now: what is built there, they see at once."""
+    return endpoint_running(lake.settings)
 
 
 def _show_build(result: BuildResult) -> None:
@@ -213,8 +233,8 @@ def evaluate(form: Format = "table") -> None:
     the others. Hit rate: share of the accounts that bought one of them; MRR: mean of 1 / its rank.
     """
     require_silver(lake.settings, lake.topics)
-    with _endpoint():
-        found = evaluate_recommendations(lake.settings)
+    with _endpoint() as (settings, _):
+        found = evaluate_recommendations(settings)
     columns = ("recommender", "accounts", f"hit rate at {AT}", f"MRR at {AT}")
     rows = [(q.recommender, q.accounts, q.hit_rate, q.reciprocal_rank) for q in found]
     print_rows(columns, [(*row[:2], *(round(share, 4) for share in row[2:])) for row in rows], form)

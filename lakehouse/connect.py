@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bronze.settings import LakeSettings
-from lakehouse.broker import require_free_port
+from lakehouse.ports import require_free_port
 
 PORT_SETTING = "LAKEHOUSE_CONNECT_PORT"
 

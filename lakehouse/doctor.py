@@ -33,11 +33,12 @@ from bronze.streams import given_up
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
 from gold.endpoint import endpoint_running
-from lakehouse.broker import LOOPBACK, broker_answers, is_local, require_free_port
+from lakehouse.broker import LOOPBACK, broker_answers, is_local
 from lakehouse.connect import PORT_SETTING
 from lakehouse.jars import COMPLETE, jar_folder, read_lock
 from lakehouse.java import SUPPORTED, find_java, java_version
 from lakehouse.metastore import jar_groups
+from lakehouse.ports import require_free_port
 from lakehouse.sql_guard import guard_state
 from silver.refine import QUERY
 from silver.tables import silver_tables

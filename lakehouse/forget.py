@@ -8,6 +8,7 @@ from gold.catalog import register
 from lakehouse import forgetting
 from lakehouse.console import err, print_rows
 from lakehouse.context import Format, lake
+from lakehouse.ports import with_own_sql_port
 from lakehouse.proof import COLUMNS, Proof
 from lakehouse.run import spark_session
 from lakehouse.up import sql_endpoint
@@ -32,10 +33,11 @@ def forget(
     forgetting.check(lake.settings, lake.topics, person, topic)
     with spark_session(lake.settings, "lakehouse-forget") as spark:
         register(spark, lake.settings, lake.topics)
-        with sql_endpoint(spark, lake.settings):
+        settings = with_own_sql_port(lake.settings)
+        with sql_endpoint(spark, settings):
             proof = forgetting.forget(
                 spark,
-                lake.settings,
+                settings,
                 lake.topics,
                 person,
                 lambda who, found: yes or _agree(who, found),

@@ -11,7 +11,7 @@ from thrift.transport.TTransport import TTransportException
 
 from bronze.settings import LakeSettings
 from gold.endpoint import SqlError, connect
-from lakehouse.broker import require_free_port
+from lakehouse.ports import require_free_port
 from lakehouse.session import classes_folder
 from lakehouse.sql_guard import hive_configuration, prepare_authentication, require_guard
 

@@ -13,9 +13,9 @@ from bronze.settings import LakeSettings
 from bronze.streams import Stream
 from bronze.topics import TopicFile
 from gold.catalog import register
-from lakehouse.broker import require_free_port
 from lakehouse.connect import PORT_SETTING, spark_connect
 from lakehouse.console import err, step
+from lakehouse.ports import require_free_port
 from lakehouse.publish import create_topics
 from lakehouse.run import broker_and_spark
 from lakehouse.sql_endpoint import start_endpoint
@@ -23,6 +23,8 @@ from lakehouse.sql_guard import require_guard
 from silver.refine import QUERY, refine
 
 LANDING_SECONDS = 60
+# What waited while nothing ran should not wait for the SQL endpoint too, which takes as long again.
+CATCHING_UP_SECONDS = 30
 
 
 def up(settings: LakeSettings, topics: TopicFile) -> None:
@@ -53,6 +55,7 @@ def require_free_ports(settings: LakeSettings) -> None:
 def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
     """Stream, answer SQL and serve Spark Connect if set, until Ctrl-C or SIGTERM."""
     with streams(spark, settings, topics) as running:
+        _let_look(running, CATCHING_UP_SECONDS)
         register(spark, settings, topics)
         with sql_endpoint(spark, settings), spark_connect(spark, settings):
             _announce(settings)
@@ -83,13 +86,17 @@ def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
     look up, and all of them once more in its next batch.
     """
     names = {query_name(topic.name) for topic in topics.changelogs()}
-    changelogs = [stream for stream in running if stream.name in names]
+    _let_look([stream for stream in running if stream.name in names], LANDING_SECONDS)
+
+
+def _let_look(running: list[Stream], seconds: float) -> None:
+    """Wait, for a while, until each stream has ended a first batch or found nothing to read."""
     Retrying(
         retry=retry_if_not_result(bool),
-        stop=stop_after_delay(LANDING_SECONDS),
+        stop=stop_after_delay(seconds),
         wait=wait_fixed(0.2),
         retry_error_callback=lambda _: False,
-    )(lambda: all(stream.has_looked for stream in changelogs))
+    )(lambda: all(stream.has_looked for stream in running))
 
 
 @contextlib.contextmanager

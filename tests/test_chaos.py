@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pulsar
 import pytest
 from deltalake import DeltaTable
@@ -26,9 +27,10 @@ from ports import free_port
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
+from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from gold.publish import last_published
-from lakehouse.broker import Broker, start_broker
+from lakehouse.broker import broker_answers, left_over_broker, start_broker
 from lakehouse.publish import create_topics
 from silver.cuts import latest_cut
 from silver.tables import CUTS, RECONCILIATION
@@ -91,7 +93,6 @@ class Lakehouse:
     def __init__(self, settings: LakeSettings, folder: Path) -> None:
         self._settings = settings
         self._folder = folder
-        self._broker: Broker | None = None
         self._jobs: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = {
             **os.environ,
@@ -103,9 +104,13 @@ class Lakehouse:
         self.killed: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Start what does not run, as whoever operates it does."""
-        if self._broker is None:
-            self._broker = start_broker(self._settings)
+        """Start what does not run, as whoever operates it does.
+
+        An `up` that finds no broker starts one, too; then either of the two gives way.
+        """
+        if not broker_answers(self._settings):
+            with contextlib.suppress(LakehouseError):
+                start_broker(self._settings)
         for name, command in (("up", ["up"]), ("gold", ["gold", "--every", "5s"])):
             if name not in self._jobs or self._jobs[name].poll() is not None:
                 with (self._folder / f"{name}.log").open("ab") as log:
@@ -120,7 +125,7 @@ class Lakehouse:
     def kill(self, victim: str) -> None:
         """End one of it with SIGKILL, if it is there."""
         found = {
-            "broker": lambda: [self._broker.pid] if self._broker else [],
+            "broker": self._broker,
             "driver": lambda: children(self._jobs["up"].pid, lambda _: True),
             "gold": lambda: children(self._jobs["gold"].pid, lambda _: True),
             "worker": lambda: children(self._jobs["up"].pid, lambda c: "pyspark.daemon" in c)[-1:],
@@ -129,17 +134,27 @@ class Lakehouse:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        until(lambda: not any(map(lives, found)), f"the end of {victim}")  # it has ports
         self.killed[victim] += bool(found)
-        if victim == "broker":
-            self._broker = None
+
+    def _broker(self) -> list[int]:
+        running = left_over_broker(self._settings)
+        return [running.pid] if running else []
 
     def stop(self) -> None:
         for job in self._jobs.values():
             job.terminate()
         for job in self._jobs.values():
             job.wait(timeout=120)
-        if self._broker:
-            self._broker.stop()
+        running = left_over_broker(self._settings)
+        if running:
+            running.stop()
+
+
+def lives(pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def children(pid: int, wanted: Callable[[str], bool]) -> list[int]:

@@ -173,7 +173,8 @@ def test_gold_is_a_command_that_there_is() -> None:
     command = get_command(cli.app)
     with command.make_context("lakehouse", list(arguments), resilient_parsing=True) as context:
         group = command.get_command(context, "gold")  # type: ignore[attr-defined]
-        assert group.make_context("gold", arguments[1:]).params["every"] == "5m"
+        given = group.make_context("gold", arguments[1:]).params
+        assert (given["every"], given["serve"]) == ("5m", True)
 
 
 def test_no_two_drivers_or_builds_run_at_once() -> None:

@@ -20,8 +20,8 @@ from bronze.errors import LakehouseError
 from bronze.job import exit_with
 from bronze.settings import LakeSettings, load_settings
 from gold.endpoint import endpoint_running
-from lakehouse.broker import require_free_port
 from lakehouse.console import err, step
+from lakehouse.ports import require_free_port
 
 EXPORT = Path(__file__).with_name("dashboard")
 DEFAULT_ENDPOINT = "127.0.0.1:10000"

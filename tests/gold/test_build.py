@@ -25,6 +25,7 @@ from bronze.settings import LakeSettings
 from gold.build import PROJECT, build_gold
 from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
+from gold.keep import keep_fresh
 from gold.publish import last_published
 from gold.results import BuildResult
 from gold.tables import RUNS
@@ -165,6 +166,16 @@ def test_an_absent_endpoint_is_named(endpoint: LakeSettings) -> None:
     nowhere = endpoint.model_copy(update={"sql_port": 1})
     with pytest.raises(GoldError, match="Gold was not built|dbt did not run"):
         build_gold(nowhere, select="reward_ledger")
+
+
+def test_gold_that_is_kept_fresh_goes_over_to_another_endpoint_before_a_build(
+    gold: BuildResult, endpoint: LakeSettings
+) -> None:
+    before = last_published(endpoint)
+    told: list[object] = []
+    keep_fresh(endpoint, told.append, told.append, leave=lambda: True)
+    assert not told
+    assert last_published(endpoint) == before
 
 
 def test_gold_is_plain_delta_that_every_reader_opens(

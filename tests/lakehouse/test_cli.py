@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import socket
 import sys
@@ -14,7 +15,7 @@ import pytest
 from ports import free_port
 from typer.main import get_command
 
-from bronze.settings import SHOP_TOPICS
+from bronze.settings import SHOP_TOPICS, LakeSettings
 from bronze.topics import load_topics
 from lakehouse import cli
 from lakehouse.proof import Proof
@@ -279,3 +280,26 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
     assert left.exit_code == 1
     assert f"Left: emailAddress in {log.resolve()}" in left.err
     assert "her@example" not in left.out + left.err, "the value itself is not told"
+
+
+def test_gold_leaves_the_port_of_sql_to_up_unless_it_is_to_serve(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[int] = []
+    built: list[int] = []
+
+    def serve(_: object, settings: LakeSettings) -> nullcontext[None]:
+        served.append(settings.sql_port)
+        return nullcontext()
+
+    for name in ("require_silver", "register", "_show_build"):
+        monkeypatch.setattr(cli, name, lambda *_: None)
+    monkeypatch.setattr(cli, "spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr(cli, "sql_endpoint", serve)
+    monkeypatch.setattr(cli, "build_gold", lambda settings, **_: built.append(settings.sql_port))
+    port = int(os.environ["LAKEHOUSE_SQL_PORT"])
+    assert run("gold", "--available-now").exit_code == 0
+    assert run("gold", "--available-now", "--serve").exit_code == 0
+    assert served == built
+    assert served[0] != port
+    assert served[1] == port

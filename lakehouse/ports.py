@@ -1,0 +1,34 @@
+"""Ports of this machine."""
+
+import socket
+
+from bronze.errors import SettingsError
+from bronze.settings import LakeSettings
+
+
+def require_free_port(port: int, setting: str) -> None:
+    """See that nothing listens on a loopback port.
+
+    Raises:
+        SettingsError: something does; names the setting to change.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            message = (
+                f"Port {port} is in use on this machine ({error.strerror}). Stop what listens "
+                f"there, or choose another port with {setting}."
+            )
+            raise SettingsError(message) from error
+
+
+def with_own_sql_port(settings: LakeSettings) -> LakeSettings:
+    """Settings for an SQL endpoint that one command starts for itself.
+
+    The port that is set stays free for `lakehouse up`, which may start meanwhile.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return settings.model_copy(update={"sql_port": probe.getsockname()[1]})
