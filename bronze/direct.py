@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from bronze.checksums import write_checksum
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
 from bronze.tables import TableSpec
@@ -160,11 +161,13 @@ class DirectTable:
     def compact(self, size: int) -> None:
         """Write files anew that are smaller than so many bytes, some of them into one."""
         self._delta.optimize.compact(target_size=size)
+        write_checksum(self._delta)
 
     def append(self, rows: pa.Table | Sequence[dict[str, Any]]) -> None:
         """Append rows of the columns of the table; those that a dictionary lacks are NULL."""
         self.refresh()
         write_deltalake(self._delta, self._as_table(rows), mode="append")
+        write_checksum(self._delta)
 
     def append_once(
         self, rows: pa.Table | Sequence[dict[str, Any]], app_id: str, number: int
@@ -178,6 +181,7 @@ class DirectTable:
             properties = CommitProperties(app_transactions=[Transaction(app_id, number)])
             table = self._as_table(rows)
             write_deltalake(self._delta, table, mode="append", commit_properties=properties)
+            write_checksum(self._delta)
 
     def _as_table(self, rows: pa.Table | Sequence[dict[str, Any]]) -> pa.Table:
         if isinstance(rows, pa.Table):

@@ -17,7 +17,7 @@ from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.upkeep import BronzeUpkeep
 
-FEW = 10_000  # messages
+FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
 FEW_AT_FIRST = 50  # as each may have the 5 MB that a broker allows
 DRIVER_BYTES = 128 << 20
 
@@ -48,8 +48,9 @@ class Landing:
         """
         self._table.refresh()
         if self._expects_few:
-            messages, few = batch.limit(self._few + 1).toArrow(), self._few
-            self._learn_from(messages)
+            messages, few = self._collect(batch)
+            if messages.num_rows > few < self._few:  # more are few than was known
+                messages, few = self._collect(batch)
             if messages.num_rows <= few:
                 self._table.append_once(messages, self._query, batch_id)
                 return
@@ -64,10 +65,16 @@ class Landing:
         self._table.refresh()
         self._expects_few = self._table.count_rows() - before <= self._few
 
-    def _learn_from(self, messages: pa.Table) -> None:
-        """How many messages such as these the driver can hold."""
+    def _collect(self, batch: DataFrame) -> tuple[pa.Table, int]:
+        """The messages if they are few, else one more; and how many were few.
+
+        Learns how many messages such as these the driver can hold.
+        """
+        few = self._few
+        messages = batch.limit(few + 1).toArrow()
         if messages.num_rows:
             self._few = min(FEW, DRIVER_BYTES * messages.num_rows // messages.nbytes)
+        return messages, few
 
     @cached_property
     def _query(self) -> str:

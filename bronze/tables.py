@@ -13,6 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from bronze.checksums import write_checksum
 from bronze.envelope import ENVELOPE, Column
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
@@ -64,7 +65,7 @@ class TableSpec:
 
         delta-rs writes the first commit, as a cold Spark takes seconds for it.
         """
-        return deltalake.DeltaTable.create(
+        table = deltalake.DeltaTable.create(
             self.path(settings),
             schema=deltalake.Schema.from_json(self._schema(spark)),
             mode="ignore",
@@ -73,6 +74,8 @@ class TableSpec:
             raise_if_key_not_exists=False,  # the property that names the writer is ours
             storage_options=storage_options(settings),
         )
+        write_checksum(table, if_absent=True)
+        return table
 
     def evolve(
         self, spark: SparkSession, settings: LakeSettings, delta: deltalake.DeltaTable

@@ -91,7 +91,7 @@ def test_how_many_the_driver_takes_follows_from_how_large_the_last_ones_were(
         writers.append(DeltaTable(table.path(settings)).history(1)[0]["engineInfo"])
     checkpoint.release()
     assert ["delta-rs" in writer for writer in writers] == [
-        *(False, True, True, False, False, True, True, True)
+        *(True, True, True, False, False, True, True, True)
     ]
     there = (
         DeltaTable(table.path(settings)).to_pyarrow_table(columns=["entry"])["entry"].to_pylist()
