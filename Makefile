@@ -24,6 +24,9 @@ test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
 	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/test_chaos.py
 
+soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and see that nothing grows
+	LAKEHOUSE_SOAK=3600 $(BIN)/python -m pytest -s tests/test_soak.py
+
 test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server, and kill its driver
 	LAKEHOUSE_S3=1 $(BIN)/python -m pytest tests/test_s3.py
 
@@ -78,4 +81,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos test-s3 nightly superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly superset test-superset lint sbom audit lock clean
