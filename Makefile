@@ -13,7 +13,7 @@ demo: $(VENV)/ready ## Run the whole pipeline on generated data and print what c
 	$(BIN)/lakehouse demo
 
 test: $(VENV)/ready ## Run all tests
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 test-fast: $(VENV)/ready ## Run the tests that need no Java
 	$(BIN)/python -m pytest -m "not jvm"
@@ -32,7 +32,7 @@ test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server, and kill i
 
 nightly: $(VENV)/ready ## Run all tests, with 200 kills of the driver and ten minutes of chaos
 	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 LAKEHOUSE_S3=1 \
-		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup
+		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
