@@ -150,7 +150,7 @@ def running(demo: Outcome, home: Home) -> Iterator[subprocess.Popen[str]]:
         assert process.poll() is None, (home.folder / "up.log").read_text()
         assert "Running." in (home.folder / "up.log").read_text()
 
-    until(is_up, seconds=120)
+    until(is_up, seconds=240)
     yield process
     process.kill()
     process.wait()

@@ -195,7 +195,8 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     assert enriched.to_pyarrow_table().num_rows == counts.orders
     executors = cluster.executors()
     assert len(executors) > 2 * WORKERS, "in the place of the one that was killed came another"
-    assert all(wheel.name in files for files in executors)
+    have_wheel = sum(wheel.name in files for files in executors)
+    assert have_wheel >= 2 * WORKERS, "the one that was killed may have come to nothing"
 
 
 def test_a_spark_without_delta_is_told_what_to_submit_with(
