@@ -6,17 +6,19 @@ what was not kept: if it is gone, or ahead of the checkpoint, messages may be lo
 
 from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.errors import DataLossError
-from bronze.losses import record_loss
+from bronze.losses import LossTable
 from bronze.offsets import START, Offset, Position
 
 
 class RetentionGuard:
     """Guards the topic partitions of one query.
 
-    losses: path of the audit table, if losses are accepted and recorded there; None to stop.
+    losses: the audit table, if losses are accepted and recorded there; None to stop.
     """
 
-    def __init__(self, admin: PulsarAdmin, subscription: str, losses: str | None = None) -> None:
+    def __init__(
+        self, admin: PulsarAdmin, subscription: str, losses: LossTable | None = None
+    ) -> None:
         self._admin = admin
         self._subscription = subscription
         self._losses = losses
@@ -78,7 +80,7 @@ class RetentionGuard:
 
     def _lost(self, name: str, lost: tuple[Position, Position | None], why: str) -> None:
         if self._losses:
-            record_loss(self._losses, self._subscription, name, lost, why)
+            self._losses.record(self._subscription, name, lost, why)
             return
         behind, up_to = lost
         message = (

@@ -4,6 +4,7 @@ Guarantee: each message once (offsets and the table's transaction ids are both i
 Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
 """
 
+import json
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -15,6 +16,7 @@ from bronze.lineage import Flow, table_place, topic_place
 from bronze.listener import listen
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
+from bronze.storage import storage_options
 from bronze.streams import Stream
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile
@@ -87,6 +89,8 @@ def _limits(settings: LakeSettings) -> dict[str, str]:
     if settings.accept_data_loss:
         found["failOnDataLoss"] = "false"
         found["dataLossTable"] = settings.table_path("bronze", "data_loss")
+        if storage := storage_options(settings):
+            found["dataLossStorageOptions"] = json.dumps(storage)
     return found
 
 

@@ -20,8 +20,9 @@ KNOWN = (
     *("topic", "topics", "topicsPattern", "subscription"),
     *("startingPosition", "startingTimestamp", "endingPosition", "endingTimestamp"),
     *("readCompacted", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask"),
-    *("readTimeoutMs", "failOnDataLoss", "dataLossTable"),
+    *("readTimeoutMs", "failOnDataLoss", "dataLossTable", "dataLossStorageOptions"),
 )
+PLACES = ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")
 SECRETS = ("token", "authtoken", "authparams", "password")
 BYTES_PER_TASK = 64 << 20
 
@@ -55,6 +56,9 @@ class PulsarOptions:
     failOnDataLoss: whether a stream stops when unread messages are gone: dropped by message TTL,
         or with a topic that was deleted or made anew. Default true. With false it goes on, once
         it has recorded what was lost in the Delta table at the path `dataLossTable`.
+    dataLossStorageOptions: where that is `s3://…`: a JSON object of what delta-rs must know to
+        reach it (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`). Credentials come from the
+        environment of the driver or its role.
     """
 
     connection: Connection
@@ -69,6 +73,7 @@ class PulsarOptions:
     read_compacted: bool
     read_timeout_ms: int
     data_loss_table: str | None
+    data_loss_storage: dict[str, str]
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "PulsarOptions":
@@ -98,6 +103,7 @@ class PulsarOptions:
             read_compacted=boolean("readCompacted", given.get("readCompacted", "false")),
             read_timeout_ms=_number(given, "readTimeoutMs") or 60_000,
             data_loss_table=_data_loss_table(given),
+            data_loss_storage=_data_loss_storage(given),
         )
 
 
@@ -136,6 +142,24 @@ def _data_loss_table(given: Mapping[str, str]) -> str | None:
         )
         raise SettingsError(message)
     return given.get("dataLossTable")
+
+
+def _data_loss_storage(given: Mapping[str, str]) -> dict[str, str]:
+    name = "dataLossStorageOptions"
+    try:
+        found = json.loads(given.get(name, "{}"))
+    except ValueError:
+        found = None
+    fits = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+    refused = [] if not fits else [key for key in found if key.upper() not in PLACES]
+    if not fits or refused:
+        what = f"'{refused[0]}' is none of them" if refused else "it is something else"
+        message = (
+            f"The option {name} is a JSON object of {', '.join(PLACES)}, and {what}. Credentials "
+            "are found where clients of AWS look: environment, profile, role."
+        )
+        raise SettingsError(message)
+    return dict(found)
 
 
 def _topics(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -7,56 +7,56 @@ the number of the version.
 """
 
 import re
-from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.errors import LakehouseError
+from bronze.settings import LakeSettings
+from bronze.storage import delete_file, files_below, open_table
 
 LOG = "_delta_log"
 VERSION = re.compile(r"^\.?(\d{20})\.")
 
 
-def commit_nothing(spark: SparkSession, path: str | Path, note: str) -> None:
+def commit_nothing(spark: SparkSession, path: str, note: str) -> None:
     """Make a version whose commit tells of no row, as `purge` must keep the last one."""
-    quoted = str(path).replace("`", "``")
+    quoted = path.replace("`", "``")
     spark.sql(f"ALTER TABLE delta.`{quoted}` SET TBLPROPERTIES ('lakehouse.purged' = '{note}')")
 
 
-def purge(path: str | Path) -> int:
+def purge(settings: LakeSettings, path: str) -> int:
     """Delete what is no part of the version of today; returns how many files there were.
 
     The last commit should be one of `commit_nothing`. Nobody may write meanwhile, and who reads an
-    older version fails.
+    older version fails. A bucket may keep what is deleted in it: see `delete_old_versions`.
 
     Raises:
         LakehouseError: a file of today is absent.
     """
-    folder = Path(path).resolve()
-    table = DeltaTable(folder)
+    table = open_table(settings, path)
     table.create_checkpoint()
-    live = {folder / path for path in pa.table(table.get_add_actions())["path"].to_pylist()}
-    if lost := [file for file in live if not file.is_file()]:
+    live = set(pa.table(table.get_add_actions())["path"].to_pylist())
+    there = files_below(settings, path)
+    if lost := sorted(live - there.keys()):
         message = (
-            f"{folder}: the version of today names {lost[0]}, which is not there, so what may be "
+            f"{path}: the version of today names {lost[0]}, which is not there, so what may be "
             "deleted cannot be told. Nothing of it was deleted; restore the file from a backup."
         )
         raise LakehouseError(message)
-    gone = [file for file in folder.rglob("*") if file.is_file() and _is_past(file, folder, live)]
-    gone += [
-        file
-        for file in (folder / LOG).iterdir()
-        if (found := VERSION.match(file.name)) and int(found[1]) < table.version()
-    ]
-    for file in gone:
-        file.unlink()
+    gone = [name for name in there if _is_past(name, live, table.version())]
+    for name in gone:
+        delete_file(settings, f"{path}/{name}")
     return len(gone)
 
 
-def _is_past(file: Path, folder: Path, live: set[Path]) -> bool:
-    """Whether a file is data of the past; a deletion vector has no values, and may be of today."""
-    if LOG in file.relative_to(folder).parts or file.suffix == ".bin":
-        return False
-    return file not in live
+def _is_past(name: str, live: set[str], version: int) -> bool:
+    """Whether a file is data of the past, or a file of the log of an older version.
+
+    A deletion vector has no values, and may be of today.
+    """
+    folder, _, file = name.rpartition("/")
+    if folder == LOG:
+        found = VERSION.match(file)
+        return found is not None and int(found[1]) < version
+    return not folder.startswith(LOG) and not file.endswith(".bin") and name not in live

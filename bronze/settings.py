@@ -38,7 +38,6 @@ else:
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a path, where a second slash is gone
 PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
-FOLDER_ALONE = ("accept_data_loss", "metastore")  # settings, until S3 is done there too
 # A file as long as the process lives, also where the package is a wheel of `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
@@ -295,7 +294,7 @@ def load_settings(**overrides: Any) -> LakeSettings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        settings = LakeSettings(**given)
+        return LakeSettings(**given)
     except tomllib.TOMLDecodeError as error:
         message = f"lakehouse.toml: no valid TOML: {error}."
         raise SettingsError(message) from error
@@ -307,11 +306,3 @@ def load_settings(**overrides: Any) -> LakeSettings:
             "in lakehouse.toml or on the command line; `lakehouse --help` lists all settings."
         )
         raise SettingsError(message) from error
-    refused = [name for name in FOLDER_ALONE if getattr(settings, name)]
-    if isinstance(settings.lake, str) and refused:
-        message = (
-            f"Setting '{refused[0]}' is not done for a lake on S3 yet: take it out, or let "
-            "LAKEHOUSE_LAKE be a folder; see docs/deploying.md."
-        )
-        raise SettingsError(message)
-    return settings

@@ -198,11 +198,13 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Here, as only planning needs it: every worker that reads would pay for the import.
         from bronze.admin import PulsarAdmin
         from bronze.guard import RetentionGuard
+        from bronze.losses import LossTable
         from bronze.planning import Planner
 
         if self._tools is None:
             planner = Planner(self._options, PulsarAdmin(self._options.connection))
-            name = self._options.subscription or ""
-            guard = RetentionGuard(planner.admin, name, self._options.data_loss_table)
+            path, storage = self._options.data_loss_table, self._options.data_loss_storage
+            losses = LossTable(path, storage) if path else None
+            guard = RetentionGuard(planner.admin, self._options.subscription or "", losses)
             self._tools = planner, guard
         return self._tools

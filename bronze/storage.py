@@ -93,7 +93,6 @@ def spark_options(settings: LakeSettings) -> dict[str, str]:
         "fs.s3.impl": CLIENT,
         "fs.s3a.aws.credentials.provider": CREDENTIALS,
         "fs.s3a.endpoint.region": settings.s3_region_name,
-        "fs.s3a.buffer.dir": str(settings.home_dir / "spark"),
     }
     if settings.s3_server:
         options |= {"fs.s3a.endpoint": settings.s3_server, "fs.s3a.path.style.access": "true"}
@@ -147,6 +146,27 @@ def read_text(settings: LakeSettings, place: Place) -> str | None:
             return str(stream.read(), "utf-8")
     except FileNotFoundError:
         return None
+
+
+def read_bytes(settings: LakeSettings, place: Place) -> bytes:
+    """The content of a file."""
+    files, path = _files(settings, place)
+    with files.open_input_stream(path) as stream:
+        return bytes(stream.read())
+
+
+def files_below(settings: LakeSettings, place: Place) -> dict[str, int]:
+    """The size in bytes of all files in a folder and its folders, by their paths within it."""
+    files, path = _files(settings, place)
+    found = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    start = len(path.rstrip("/")) + 1
+    return {each.path[start:]: each.size for each in found if each.type == FileType.File}
+
+
+def delete_file(settings: LakeSettings, place: Place) -> None:
+    """Delete a file."""
+    files, path = _files(settings, place)
+    files.delete_file(path)
 
 
 def delete(settings: LakeSettings, place: Place) -> None:

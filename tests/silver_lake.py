@@ -54,10 +54,13 @@ class LakeReader:
 
 
 class SilverLake(LakeReader):
-    """A lake folder of its own with the shop's topics, or others."""
+    """A lake of its own with the shop's topics, or others."""
 
-    def __init__(self, spark: SparkSession, folder: Path, topics: TopicFile | None = None) -> None:
-        super().__init__(spark, load_settings(home=folder), topics)
+    def __init__(
+        self, spark: SparkSession, place: Path | LakeSettings, topics: TopicFile | None = None
+    ) -> None:
+        settings = load_settings(home=place) if isinstance(place, Path) else place
+        super().__init__(spark, settings, topics)
         for name in self.topics.topics:
             bronze_table(name).create(spark, self.settings)
 

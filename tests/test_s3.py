@@ -23,7 +23,7 @@ from shop_lake import ShopLake
 
 from bronze import upkeep
 from bronze.checkpoint import claim, newest_file
-from bronze.errors import CheckpointError, LakehouseError, SettingsError
+from bronze.errors import CheckpointError, LakehouseError
 from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.settings import LakeSettings
@@ -33,7 +33,6 @@ from gold.endpoint import endpoint_running, query_endpoint
 from gold.publish import publish
 from lakehouse import savepoints
 from lakehouse.broker import Broker
-from lakehouse.forgetting import check as check_forgettable
 from lakehouse.publish import create_topics
 from lakehouse.status import lake_status
 from silver.cuts import last_batch
@@ -139,10 +138,6 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     assert (lines["bronze.orders"].rows, lines["bronze.orders"].lag_messages) == (orders, 0)
     assert lines["silver.missing_user"].rows == 0
 
-    with pytest.raises(
-        SettingsError, match="lakehouse forget is not done for a lake on S3 yet: the"
-    ):
-        check_forgettable(lake.settings, lake.topics, "1")
     for folder in (lake.settings.home_dir, s3.folder):
         leaks = [file for file in folder.rglob("*") if file.is_file() and has_secret(file)]
         assert not leaks

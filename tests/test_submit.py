@@ -17,9 +17,11 @@ import pytest
 from deltalake import DeltaTable
 from live_shop import until
 from ports import free_port
+from s3_server import SECRET
 
 from bronze.checkpoint import claim, newest_batch
 from bronze.settings import LakeSettings, load_settings
+from bronze.storage import open_table
 from bronze.topics import load_topics
 from lakehouse.broker import Broker
 from lakehouse.generate import generate_shop
@@ -61,6 +63,8 @@ class Cluster:
                 **os.environ,
                 "PYSPARK_PYTHON": sys.executable,
                 "LAKEHOUSE_HOME": str(settings.home),
+                "LAKEHOUSE_LAKE": settings.tables,
+                **({"LAKEHOUSE_S3_ENDPOINT": settings.s3_endpoint} if settings.s3_endpoint else {}),
                 "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
                 "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,
                 "LAKEHOUSE_PULSAR_NAMESPACE": settings.pulsar_namespace,
@@ -197,6 +201,24 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     assert len(executors) > 2 * WORKERS, "in the place of the one that was killed came another"
     have_wheel = sum(wheel.name in files for files in executors)
     assert have_wheel >= 2 * WORKERS, "the one that was killed may have come to nothing"
+
+
+@pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="`make test-s3` runs this")
+def test_the_layers_run_on_a_cluster_with_their_tables_in_a_bucket(
+    broker: Broker, bucket: LakeSettings, cluster: Cluster, wheel: Path, tmp_path: Path
+) -> None:
+    topics = load_topics(bucket.topics)
+    counts = generate_shop(tmp_path / "shop", scale=0.001)
+    create_topics(bucket, topics)
+    publish(bucket, topics, tmp_path / "shop")
+    jars = [cluster.jars, *map(str, fetch_jars(bucket, "s3").glob("*.jar"))]
+    for layer in ("bronze", "silver"):
+        said = cluster.submit(bucket, layer, "--jars", ",".join(jars), "--py-files", str(wheel))
+        assert said.endswith("exit code 0"), said[-3000:]
+        assert SECRET not in said
+    enriched = open_table(bucket, bucket.table_path("silver", "enriched_orders"))
+    assert enriched.count() == counts.orders
+    assert not {*bucket.lake_dir.rglob("*.parquet")}, "nothing of the tables is on this machine"
 
 
 def test_a_spark_without_delta_is_told_what_to_submit_with(

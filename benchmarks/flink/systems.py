@@ -43,6 +43,7 @@ class System(ABC):
 
     name: ClassVar[str]
     kills: ClassVar[tuple[str, ...]]
+    paces: ClassVar[tuple[str, ...]] = ()  # other intervals between batches that are measured too
 
     def __init__(self, settings: LakeSettings) -> None:
         self.settings = settings
@@ -60,6 +61,10 @@ class System(ABC):
     def restart(self, what: str) -> None:
         """Start again what was killed, as its supervisor would."""
 
+    def pace(self, trigger: str) -> None:
+        """Start it anew with one of `paces`."""
+        raise NotImplementedError
+
     @abstractmethod
     def log(self) -> Log:
         """The commits of the table with the result, from the first on."""
@@ -74,6 +79,11 @@ class Lakehouse(System):
 
     name = "lakehouse"
     kills = ("everything",)
+    paces = ("3 seconds",)
+
+    def __init__(self, settings: LakeSettings) -> None:
+        super().__init__(settings)
+        self.trigger = settings.trigger
 
     def start(self) -> None:
         env = {
@@ -82,6 +92,7 @@ class Lakehouse(System):
             "LAKEHOUSE_PULSAR_ADMIN_URL": self.settings.pulsar_admin_url,
             "LAKEHOUSE_PULSAR_NAMESPACE": self.settings.pulsar_namespace,
             "LAKEHOUSE_SQL_PORT": str(free_port()),
+            "LAKEHOUSE_TRIGGER": self.trigger,
         }
         command = [str(Path(sys.executable).with_name("lakehouse")), "up"]
         log = self.processes.logs / "driver.log"
@@ -93,6 +104,11 @@ class Lakehouse(System):
         self.processes.kill("driver")
 
     def restart(self, what: str) -> None:
+        self.start()
+
+    def pace(self, trigger: str) -> None:
+        self.processes.stop()
+        self.trigger = trigger
         self.start()
 
     def log(self) -> Log:

@@ -43,18 +43,23 @@ class Plan:
     warm_up: int
     recovery: int
 
-    def total(self, kills: int) -> int:
+    def total(self, kills: int, lives: int) -> int:
         """Orders that are published in all."""
-        return self.orders + self.rate * (self.warm_up + self.seconds + kills * self.recovery)
+        seconds = lives * (self.warm_up + self.seconds) + kills * self.recovery
+        return self.orders + self.rate * seconds
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value; `ahead` is 1 if more is better, -1 if less is."""
+    """A measured value; `ahead` is 1 if more is better, -1 if less is.
+
+    beside: the other system's figure that it is compared with, if that has another name.
+    """
 
     value: float
     form: str
     ahead: int = -1
+    beside: str = ""
 
 
 @dataclass
@@ -66,7 +71,7 @@ class Trial:
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.total = self.plan.total(len(self.system.kills))
+        self.total = self.plan.total(len(self.system.kills), 1 + len(self.system.paces))
         self.tracker = Tracker(self.total)
         self.commits: Log = self.system.log()
         self.sent = self.plan.orders
@@ -81,6 +86,9 @@ class Trial:
             self._complete()
             for what in self.system.kills:
                 self._recover(what)
+            for trigger in self.system.paces:
+                self.system.pace(trigger)
+                self._live(f", batches each {trigger}")
         finally:
             self.system.processes.stop()
 
@@ -122,7 +130,7 @@ class Trial:
         head = slice(0, self.plan.orders)
         return np.where(due, self.tracker.completed[head], self.tracker.arrived[head])
 
-    def _live(self) -> None:
+    def _live(self, pace: str = "") -> None:
         plan, processes = self.plan, self.system.processes
         with peak(processes.memory, SAMPLE_SECONDS) as largest:
             first = self._publish(plan.warm_up)
@@ -132,10 +140,14 @@ class Trial:
             self._await_arrival(first)
             spent = (processes.cpu_seconds() - before) / (self.sent - first)
         ages = (self.tracker.arrived - self.tracker.published)[first : self.sent]
-        self._add(f"at {plan.rate:,}/s: freshness p50, s", float(np.quantile(ages, 0.5)), ".2f")
-        self._add(f"at {plan.rate:,}/s: freshness p99, s", float(np.quantile(ages, 0.99)), ".2f")
-        self._add(f"at {plan.rate:,}/s: CPU s per million orders", spent * 1e6, ",.0f")
-        self._add(f"at {plan.rate:,}/s: peak memory, MB", largest[0] / MEGABYTE, ",.0f")
+        for name, value, form in (
+            ("freshness p50, s", float(np.quantile(ages, 0.5)), ".2f"),
+            ("freshness p99, s", float(np.quantile(ages, 0.99)), ".2f"),
+            ("CPU s per million orders", spent * 1e6, ",.0f"),
+            ("peak memory, MB", largest[0] / MEGABYTE, ",.0f"),
+        ):
+            beside = f"at {plan.rate:,}/s"
+            self._add(f"{beside}{pace}: {name}", value, form, beside=f"{beside}: {name}")
 
     def _complete(self) -> None:
         """Publish the late users, so that the rows which miss them are completed."""
@@ -195,6 +207,6 @@ class Trial:
     def _wait(self, done: Callable[[], bool], what: str) -> None:
         self.tracker.wait(self.commits, done, CATCH_UP_SECONDS, what)
 
-    def _add(self, name: str, value: float, form: str, ahead: int = -1) -> None:
-        self.figures[name] = Figure(value, form, ahead)
+    def _add(self, name: str, value: float, form: str, ahead: int = -1, beside: str = "") -> None:
+        self.figures[name] = Figure(value, form, ahead, beside)
         log.info(name, system=self.system.name, value=format(value, form))

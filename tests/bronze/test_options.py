@@ -100,3 +100,20 @@ def test_a_loss_is_accepted_only_with_a_table_to_record_it() -> None:
     for name in accepted:
         with pytest.raises(SettingsError, match="failOnDataLoss=false and dataLossTable go tog"):
             PulsarOptions.parse({**GOOD, name: accepted[name]})
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ('{"AWS_SECRET_ACCESS_KEY": "canary"}', "'AWS_SECRET_ACCESS_KEY' is none of them"),
+        ('{"AWS_REGION": 1}', "something else"),
+        ("canary", "something else"),
+    ],
+)
+def test_the_place_of_a_table_of_losses_has_no_credentials(given: str, says: str) -> None:
+    places = '{"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "https://s3.example.org"}'
+    parsed = PulsarOptions.parse({**GOOD, "dataLossStorageOptions": places})
+    assert parsed.data_loss_storage["AWS_REGION"] == "eu-west-1"
+    with pytest.raises(SettingsError, match=says) as refused:
+        PulsarOptions.parse({**GOOD, "dataLossStorageOptions": given})
+    assert "canary" not in str(refused.value)

@@ -8,9 +8,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from bronze.errors import LakehouseError
 from bronze.purge import purge
+from bronze.settings import load_settings
 
 
 def test_a_purged_table_has_its_rows_and_its_version_and_no_past(tmp_path: Path) -> None:
+    settings = load_settings(home=tmp_path)
     path = tmp_path / "a table"
     for n in range(3):
         write_deltalake(path, pa.table({"n": [n], "who": [f"secret{n}"]}), mode="overwrite")
@@ -20,18 +22,18 @@ def test_a_purged_table_has_its_rows_and_its_version_and_no_past(tmp_path: Path)
     (path / "deletion_vector_1.bin").write_bytes(b"of today, perhaps")
     before = DeltaTable(path)
     rows, version = before.to_pyarrow_table().sort_by("n").to_pylist(), before.version()
-    assert purge(path) > 0
+    assert purge(settings, str(path)) > 0
     after = DeltaTable(path)
     assert after.to_pyarrow_table().sort_by("n").to_pylist() == rows
     assert after.version() == version
     left = [file for file in path.rglob("*") if file.is_file()]
     assert not [f for f in left if b"secret0" in f.read_bytes() or b"secret1" in f.read_bytes()]
     assert (path / "deletion_vector_1.bin").exists()
-    assert purge(path) == 0
+    assert purge(settings, str(path)) == 0
 
     write_deltalake(path, pa.table({"n": [10], "who": ["later"]}), mode="append")
     assert DeltaTable(path).version() == version + 1
     next(path.glob("*.parquet")).unlink()
     with pytest.raises(LakehouseError, match="Nothing of it was deleted"):
-        purge(path)
+        purge(settings, str(path))
     assert (path / "_delta_log" / f"{version:020}.json").exists()

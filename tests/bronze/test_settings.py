@@ -72,10 +72,6 @@ def test_tables_may_lie_in_a_bucket_and_checkpoints_may_not(
     assert settings.table_path("bronze", "orders") == "s3://bucket/some/prefix/bronze/orders"
     folder = empty_folder / ".lakehouse" / "lake"
     assert settings.checkpoint_path("silver") == str(folder / "_checkpoints" / "silver")
-    (empty_folder / "lakehouse.toml").write_text("accept_data_loss = true\n")
-    with pytest.raises(SettingsError, match="'accept_data_loss' is not done for a lake on S3 yet"):
-        load_settings()
-    assert load_settings(lake=empty_folder).accept_data_loss
 
 
 def test_the_secret_of_pseudonyms_is_no_plain_setting_and_no_guessable_one(

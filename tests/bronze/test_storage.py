@@ -15,14 +15,19 @@ from bronze import storage
 from bronze.checkpoint import claim
 from bronze.direct import DirectTable
 from bronze.errors import SettingsError
+from bronze.losses import LossTable
+from bronze.offsets import Position
 from bronze.settings import LakeSettings, load_settings
 from bronze.storage import (
     delete,
+    delete_file,
+    files_below,
     is_table,
     is_there,
     link,
     newest_version,
     open_table,
+    read_bytes,
     require_bucket,
     require_folder,
     spark_options,
@@ -108,6 +113,28 @@ def test_small_files_become_one_and_old_ones_are_deleted(
     assert is_there(lake, after)
 
 
+def test_accepted_losses_are_recorded(lake: LakeSettings) -> None:
+    place = lake.table_path("bronze", "data_loss")
+    table = LossTable(place, storage_options(lake) or {})
+    for up_to in (None, Position(4, 2)):
+        table.record("lakehouse-1", "orders-partition-0", (Position(3, 1), up_to), "it expired")
+    rows = open_table(lake, place).to_pyarrow_table().to_pylist()
+    assert sorted(str(row["up_to"]) for row in rows) == [str(Position(4, 2)), "None"]
+    assert {row["behind"] for row in rows} == {str(Position(3, 1))}
+
+
+def test_files_are_listed_read_and_deleted_one_by_one(lake: LakeSettings) -> None:
+    place = lake.table_path("gold", "a table")
+    append(lake, place)
+    found = files_below(lake, place)
+    [data] = [name for name in found if name.endswith(".parquet")]
+    assert found.keys() - {data} == {f"_delta_log/{0:020}.json"}
+    assert found[data] == len(read_bytes(lake, f"{place}/{data}")) > 0
+    delete_file(lake, f"{place}/{data}")
+    assert files_below(lake, place).keys() == found.keys() - {data}
+    assert files_below(lake, f"{place}s") == {}
+
+
 def test_commits_that_race_are_all_there(bucket: LakeSettings) -> None:
     place = TABLE.path(bucket)
     append(bucket, place)
@@ -171,8 +198,6 @@ def test_the_jars_for_s3_are_those_of_sparks_hadoop_and_fetched_where_needed() -
 
 
 def test_what_is_not_done_in_a_bucket_is_refused_by_name(tmp_path: Path) -> None:
-    require_folder(load_settings(home=tmp_path), "lakehouse forget", "of a reason")
-    with pytest.raises(
-        SettingsError, match=r"lakehouse forget is not done for a lake on S3 yet: of"
-    ):
-        require_folder(load_settings(lake="s3://bucket"), "lakehouse forget", "of a reason")
+    require_folder(load_settings(home=tmp_path), "lakehouse demo", "of a reason")
+    with pytest.raises(SettingsError, match=r"lakehouse demo is not done for a lake on S3 yet: of"):
+        require_folder(load_settings(lake="s3://bucket"), "lakehouse demo", "of a reason")

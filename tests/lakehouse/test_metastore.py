@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import chown, rmtree
@@ -16,9 +17,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from ports import free_port
+from s3_server import BUCKET, S3Server
 
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings, load_settings
+from bronze.storage import storage_options
 from lakehouse.metastore import (
     MetastoreError,
     catalog_implementation,
@@ -103,19 +106,30 @@ def private(file: Path, content: str) -> Path:
     return file
 
 
+@pytest.fixture(params=["folder", "bucket"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Settings of where tables lie."""
+    if request.param == "folder":
+        return {"lake": str(tmp_path / "lake")}
+    if "LAKEHOUSE_S3" not in os.environ:
+        pytest.skip("`make test-s3` runs this")
+    server: S3Server = request.getfixturevalue("s3")
+    return {"lake": f"s3://{BUCKET}/{uuid.uuid4().hex}", "s3_endpoint": server.address}
+
+
 @pytest.mark.jvm
 def test_tables_and_views_are_kept_for_other_sessions(
-    postgresql: Postgresql, tmp_path: Path
+    postgresql: Postgresql, lake: dict[str, str], tmp_path: Path
 ) -> None:
-    lake = tmp_path / "lake"
-    people = pa.table({"id": [1, 2], "name": ["Anna", "Bert"]})
-    write_deltalake(str(lake / "bronze" / "people"), people)
     settings = load_settings(
         home=tmp_path / "home",
-        lake=lake,
+        **lake,
         metastore=f"jdbc:postgresql://127.0.0.1:{postgresql.port}/postgres",
         metastore_password_file=private(tmp_path / "password", PASSWORD),
     )
+    table, options = settings.table_path("bronze", "people"), storage_options(settings)
+    people = pa.table({"id": [1, 2], "name": ["Anna", "Bert"]})
+    write_deltalake(table, people, storage_options=options)
     wrong = private(tmp_path / "wrong", "canary-of-another-kind")
     with metastore_java(settings) as jvm:
         with pytest.raises(MetastoreError) as refused:
@@ -133,7 +147,7 @@ def test_tables_and_views_are_kept_for_other_sessions(
     own = {
         **os.environ,
         "LAKEHOUSE_HOME": str(settings.home_dir),
-        "LAKEHOUSE_LAKE": str(lake),
+        **{f"LAKEHOUSE_{name.upper()}": value for name, value in lake.items()},
         "LAKEHOUSE_SQL_PORT": str(free_port()),
         "LAKEHOUSE_METASTORE": str(settings.metastore),
         "LAKEHOUSE_METASTORE_PASSWORD_FILE": str(settings.metastore_password_file),
@@ -147,7 +161,7 @@ def test_tables_and_views_are_kept_for_other_sessions(
     )
     assert {"bronze|people|EXTERNAL_TABLE", "gold|names|VIRTUAL_VIEW"} <= set(kept)
     more = pa.table({"id": [3], "name": ["Carl"]})
-    write_deltalake(str(lake / "bronze" / "people"), more, mode="append")
+    write_deltalake(table, more, mode="append", storage_options=options)
     sql = "select array_sort(collect_list(name)) as names from gold.names"
     elsewhere = {**own, "LAKEHOUSE_HOME": str(tmp_path / "elsewhere")}
     lakehouse = Path(sys.executable).with_name("lakehouse")

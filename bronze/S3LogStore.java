@@ -17,7 +17,7 @@ import org.apache.hadoop.fs.Path;
 /**
  * Lets S3 decide who makes a version of a table (If-None-Match), as delta-rs does. Delta's own
  * class looks whether it is there and then writes it, so it would replace what another process, or
- * delta-rs in this one, commits in between. `session.py` compiles it.
+ * delta-rs in this one, commits in between. `log_store.py` compiles it.
  */
 public class S3LogStore extends S3SingleDriverLogStore {
     public S3LogStore(Configuration configuration) {

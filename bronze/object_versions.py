@@ -1,0 +1,58 @@
+"""Old versions of objects, which a bucket with versioning keeps of what is deleted in it.
+
+Arrow and delta-rs do not know them, so the client of Spark's file system is asked.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from bronze.errors import LakehouseError
+from bronze.failures import explain
+from bronze.settings import LakeSettings
+from bronze.storage import SCHEME, in_bucket
+
+
+def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str) -> int:
+    """Delete the old versions of all objects below an address, and the marks of deleted ones.
+
+    Returns:
+        How many there were; 0 in a folder, and where the bucket keeps none.
+
+    Raises:
+        LakehouseError: the server does not let us see or delete them.
+    """
+    if not in_bucket(settings):
+        return 0
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
+    client = files.getS3AInternals().getAmazonS3Client("old versions")
+    model = jvm.software.amazon.awssdk.services.s3.model
+    bucket, _, prefix = place.removeprefix(SCHEME).partition("/")
+    request = model.ListObjectVersionsRequest.builder().bucket(bucket).prefix(f"{prefix}/")
+    try:
+        old = list(_old(client, request.build()))
+        for key, version in old:
+            one = model.DeleteObjectRequest.builder().bucket(bucket).key(key).versionId(version)
+            client.deleteObject(one.build())
+    except Py4JJavaError as error:
+        message = (
+            f"{place}: old versions of objects, in which what was deleted may stay, cannot be "
+            f"deleted: {explain(error)}. Allow s3:ListBucketVersions and s3:DeleteObjectVersion, "
+            "and try again."
+        )
+        raise LakehouseError(message) from error
+    return len(old)
+
+
+def _old(client: Any, request: Any) -> Iterator[tuple[str, str]]:
+    """Key and version of each old one."""
+    for page in client.listObjectVersionsPaginator(request).iterator():
+        for each in page.versions():
+            if not each.isLatest():
+                yield each.key(), each.versionId()
+        for mark in page.deleteMarkers():
+            yield mark.key(), mark.versionId()
