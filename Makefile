@@ -34,6 +34,9 @@ nightly: $(VENV)/ready ## Run all tests, with 200 kills of the driver and ten mi
 	LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 LAKEHOUSE_S3=1 \
 		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
+keep-release: $(VENV)/ready ## Keep a lake as this version leaves it, for later ones to go on with
+	LAKEHOUSE_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/test_releases.py -k kept
+
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
 
