@@ -92,18 +92,32 @@ def apply_events(
 def _append_directly(
     enriched: Enriched, decoded: Decoded, lookups: Sequence[LookupState], batch_id: int
 ) -> bool:
-    """Append few records of keys that are new; False, and nothing is done, if they are not."""
+    """Append few records of keys that are new; False, and nothing is done, if they are not.
+
+    Those that a batch which is run again has appended already are left as they are.
+    """
     if not all(lookup.is_direct for lookup in lookups):
         return False
     keys = enriched.topic.key_columns
     found = latest_here(decoded.good_table.select(_brought(enriched)), keys)
-    if not enriched.direct.lacks(found.select(keys)):  # as of a replay
-        return False
+    if not enriched.direct.lacks(found.select(keys)):
+        return _have_arrived(enriched, found, batch_id)
     batch = pa.array([batch_id] * found.num_rows, pa.int64())
     for name in BATCHES:
         found = found.append_column(name, batch)
     enriched.direct.append(look_up_directly(found, lookups))
     return True
+
+
+def _have_arrived(enriched: Enriched, records: pa.Table, batch_id: int) -> bool:
+    """Whether all records are there, at their positions and by this batch: an append is whole."""
+    columns = [*enriched.topic.key_columns, "position"]
+    there = enriched.direct.table(columns, f"arrived_batch = {batch_id}")
+    wanted, known = (
+        {(*row.pop("position").values(), *row.values()) for row in rows.select(columns).to_pylist()}
+        for rows in (records, there)
+    )
+    return wanted <= known
 
 
 def _append_by_spark(

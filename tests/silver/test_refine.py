@@ -162,6 +162,30 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
     assert sums["sum(quarantined)"] == len(model.quarantined)
 
 
+def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again(
+    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the append and the books, a large table would have to be read for a MERGE."""
+    known = [message("users", 1, 1, user(1)), message("items", 1, 1, item(1))]
+    orders = [message("orders", n, n, order(n, 1, 1 + n % 2, 1)) for n in range(6)]
+    model = Lake()
+
+    def die(*_: object) -> None:
+        message = "killed here"
+        raise RuntimeError(message)
+
+    for batch in (known, orders):
+        lake.put(batch)
+        model.batch(batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(Refinery, "_book", die)
+            with pytest.raises(Exception, match="killed here"):
+                lake.refine()
+        monkeypatch.setattr("silver.enrich._merge", die)
+        lake.refine()
+    assert_equal(lake, model)
+
+
 def test_a_batch_that_has_not_all_that_bronze_says_stops_the_job_and_books_nothing(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
