@@ -7,11 +7,12 @@ the id of the query, as Spark's sink does, and a replay of the batch is recognis
 """
 
 from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bronze.checkpoint import Checkpoint, query_id
+from bronze.checkpoint import Checkpoint, newest_file, query_id
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
@@ -20,6 +21,7 @@ from bronze.upkeep import BronzeUpkeep
 FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
 FEW_AT_FIRST = 50  # as each may have the 5 MB that a broker allows
 DRIVER_BYTES = 128 << 20
+LEARNT = "lakehouse.few"  # in the checkpoint: how many are few, for the next start
 
 
 class Landing:
@@ -30,7 +32,8 @@ class Landing:
         self._table = DirectTable(table, settings)
         self._checkpoint = checkpoint.path
         self._upkeep = BronzeUpkeep(settings, table, checkpoint)
-        self._few = min(FEW, FEW_AT_FIRST)
+        self._learnt = Path(checkpoint.path, LEARNT)
+        self._few = min(FEW, self._few_at_first())
         self._expects_few = True
 
     def land(self, batch: DataFrame, batch_id: int) -> None:
@@ -74,7 +77,16 @@ class Landing:
         messages = batch.limit(few + 1).toArrow()
         if messages.num_rows:
             self._few = min(FEW, DRIVER_BYTES * messages.num_rows // messages.nbytes)
+            if not few // 2 < self._few < few * 2:
+                self._learnt.write_text(str(self._few))
         return messages, few
+
+    def _few_at_first(self) -> int:
+        """As was learnt, but for a batch that has begun before: it may have been too large."""
+        begun, done = (newest_file(self._learnt.parent / log) for log in ("offsets", "commits"))
+        is_whole = begun and done and begun.name == done.name
+        known = self._learnt.read_text() if is_whole and self._learnt.exists() else ""
+        return int(known) if known.isdecimal() else FEW_AT_FIRST
 
     @cached_property
     def _query(self) -> str:

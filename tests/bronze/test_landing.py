@@ -99,6 +99,36 @@ def test_how_many_the_driver_takes_follows_from_how_large_the_last_ones_were(
     assert sorted(there) == list(range(first))
 
 
+def test_a_start_knows_how_many_are_few_unless_a_batch_is_under_way(
+    spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a batch that was too large for the driver would be so at each start."""
+    monkeypatch.setattr(landing, "FEW_AT_FIRST", 5)
+    table = bronze_table(NAME)
+    checkpoint = begun(spark, settings, table)
+    logs = [Path(checkpoint.path, name) for name in ("offsets", "commits")]
+    for log in logs:
+        log.mkdir()
+    reads = []
+    collect = landing.Landing._collect  # noqa: SLF001 - to count what it is asked
+
+    def counted(self: landing.Landing, batch: DataFrame) -> object:
+        reads.append(self)
+        return collect(self, batch)
+
+    monkeypatch.setattr(landing.Landing, "_collect", counted)
+    counts = []
+    for batch, finished in enumerate((True, False, True)):
+        running = landing.Landing(settings, table, checkpoint)
+        reads.clear()
+        running.land(messages(spark, batch * 9, 9), batch)
+        counts.append(len(reads))
+        for log in logs[: 1 + finished]:
+            (log / str(batch)).touch()
+    checkpoint.release()
+    assert counts == [2, 1, 2], "first, known, after a batch that was not finished"
+
+
 def test_a_stream_reads_each_message_once_while_small_files_become_one(
     spark: SparkSession, settings: LakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
