@@ -86,7 +86,7 @@ class Bench:
     def create(self) -> "Bench":
         """Make the bronze tables, where no stream makes them."""
         for name in self.topics.topics:
-            bronze_table(name).create(self.spark, self.settings)
+            bronze_table(name).create(self.settings)
         return self
 
     def fill(self, users: int) -> None:
