@@ -62,7 +62,7 @@ class Checkpoint:
         there = table.exists(settings)
         if known and not there:
             self._refuse(f"has written to the table {table.full_name}, which is gone")
-        delta = table.create(spark, settings, {WRITER: self.id})
+        delta = table.create(settings, {WRITER: self.id})
         metadata = delta.metadata()
         writer = metadata.configuration.get(WRITER)
         if writer != self.id:

@@ -26,7 +26,7 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
         SettingsError: the catalog is a metastore that has another lake's tables.
     """
     for own in (CUTS, RUNS):
-        own.create(spark, settings)
+        own.create(settings)
     for layer in LAYERS:
         place = f"{settings.tables}/{layer}"
         if not in_bucket(settings):

@@ -39,7 +39,7 @@ def remember(
     Raises:
         SettingsError: others were forgotten with another secret.
     """
-    FORGOTTEN.create(spark, settings)
+    FORGOTTEN.create(settings)
     table = DirectTable(FORGOTTEN, settings)
     known = {row["secret"] for row in table.rows(["secret"])}
     secret = known_secret(settings, known)

@@ -62,7 +62,7 @@ class SilverLake(LakeReader):
         settings = load_settings(home=place) if isinstance(place, Path) else place
         super().__init__(spark, settings, topics)
         for name in self.topics.topics:
-            bronze_table(name).create(spark, self.settings)
+            bronze_table(name).create(self.settings)
 
     def put(self, messages: Iterable[Message]) -> None:
         rows: dict[str, list[tuple[Any, ...]]] = {}

@@ -52,7 +52,7 @@ def seen(spark: SparkSession, settings: LakeSettings) -> tuple[dict[str, Any], i
 def test_it_says_what_the_log_says_and_spares_the_job(
     spark: SparkSession, settings: LakeSettings
 ) -> None:
-    TABLE.create(spark, settings)
+    TABLE.create(settings)
     table = DirectTable(TABLE, settings)
     for step, version in ((lambda: None, 0), (lambda: table.append([{"id": 1}]), 1)):
         step()
@@ -65,7 +65,7 @@ def test_it_says_what_the_log_says_and_spares_the_job(
 
 
 def test_spark_goes_on_from_it(spark: SparkSession, settings: LakeSettings) -> None:
-    TABLE.create(spark, settings)
+    TABLE.create(settings)
     table = DirectTable(TABLE, settings)
     for n in range(3):
         table.append([{"id": n}, {"id": n + 10}])
@@ -87,7 +87,7 @@ def test_old_ones_go(
     spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checksums, "KEPT_VERSIONS", 2)
-    TABLE.create(spark, settings)
+    TABLE.create(settings)
     table = DirectTable(TABLE, settings)
     for n in range(5):
         table.append([{"id": n}])

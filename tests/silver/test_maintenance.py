@@ -103,7 +103,7 @@ def test_commits_delete_the_logs_of_versions_that_are_no_longer_kept(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     settings = load_settings(home=tmp_path)
-    CUTS.create(spark, settings)
+    CUTS.create(settings)
     table, log = DirectTable(CUTS, settings), Path(CUTS.path(settings)) / "_delta_log"
     for number in range(150):
         table.append_once([CUT | {"silver_batch": number}], "test", number)
