@@ -14,7 +14,7 @@ from bronze.storage import read_text
 from bronze.tables import TableSpec, bronze_table
 from silver.cuts import WHOLE_VERSION
 
-FEW = 20_000
+FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
 SMALL = 32 << 20  # compressed
 MANY_VERSIONS = 200
 

@@ -1,8 +1,9 @@
-"""Events with the rows they refer to (invariants 4 and 8): one table, one MERGE a batch.
+"""Events with the rows they refer to (invariants 4 and 8): one table, one MERGE a batch at most.
 
 A record is written at once, with NULL where the state has no row yet; the batch that brings the
-row completes it, and leaves alone what was found before. Both happen in the same MERGE, so no
-crash can separate them, and what is missing is a view of the table.
+row completes it, and leaves alone what was found before. What is missing is a view of the table.
+Records of new keys are appended, others come by the MERGE that completes; a crash in between is
+mended by the batch that is run again, which finds both done or does them.
 
 A later message for the same key replaces the record: a changed resend is an update.
 """
@@ -10,7 +11,7 @@ A later message for the same key replaces the record: a changed resend is an upd
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,7 @@ from silver.tables import BATCHES, own_columns
 
 VALID = ("valid_from", "valid_to")
 MISSING = "missing_lookups > 0"
+FEW_WAITING = 100_000  # records, with what they look up in the memory of each executor
 RESOLVED = "resolved_id"
 
 
@@ -64,8 +66,8 @@ def apply_events(
     """
     waiting = waiting_for(enriched, lookups)
     append = _append_directly if small else _append_by_spark
-    if decoded and not waiting and append(enriched, decoded, lookups, batch_id):
-        return
+    if decoded and append(enriched, decoded, lookups, batch_id):
+        decoded = None  # and only those that waited are left
     keys = enriched.topic.key_columns
     unknown = _unknown(enriched, lookups)
     columns = [*_brought(enriched), "arrived_batch", *unknown]
@@ -80,11 +82,15 @@ def apply_events(
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
     try:
         source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
-        if not small and not waiting and _is_new(enriched, records):
+        if decoded is None:
+            few = records.count() <= FEW_WAITING
+            _complete(enriched, F.broadcast(source) if few else source, lookups).execute()
+        elif not small and not waiting and _is_new(enriched, records):
             # A replay finds its keys, and so comes to the MERGE, which then changes nothing.
             _append(enriched, source)
         else:
-            _merge(enriched, source, lookups)
+            values = all_of(source)
+            _complete(enriched, source, lookups).whenNotMatchedInsert(values=values).execute()
     finally:
         records.unpersist()
 
@@ -163,20 +169,16 @@ def _is_new(enriched: Enriched, records: DataFrame) -> bool:
     return near.join(records, keys, "left_semi").isEmpty()
 
 
-def _merge(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> None:
-    values = all_of(source)
+def _complete(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
+    """A MERGE that updates records which are there. If it is not to insert, Spark can send a small
+    source to where the table is; else it sorts all of the table."""
     better = ["s.missing_lookups < t.missing_lookups"]
     moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.chains]
     better += [f"NOT (s.`{name}` <=> t.`{name}`)" for name in moving]
     completes = f"s.position = t.position AND ({' OR '.join(better)})"
-    (
-        enriched.delta()
-        .alias("t")
-        .merge(source.alias("s"), match(enriched.topic.key_columns))
-        .whenMatchedUpdate(condition=f"s.position > t.position OR ({completes})", set=values)
-        .whenNotMatchedInsert(values=values)
-        .execute()
-    )
+    merge = enriched.delta().alias("t").merge(source.alias("s"), match(enriched.topic.key_columns))
+    condition = f"s.position > t.position OR ({completes})"
+    return merge.whenMatchedUpdate(condition=condition, set=all_of(source))
 
 
 def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[DataFrame]:

@@ -181,7 +181,7 @@ def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again
             patch.setattr(Refinery, "_book", die)
             with pytest.raises(Exception, match="killed here"):
                 lake.refine()
-        monkeypatch.setattr("silver.enrich._merge", die)
+        monkeypatch.setattr("silver.enrich._complete", die)
         lake.refine()
     assert_equal(lake, model)
 
