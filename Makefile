@@ -84,4 +84,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly keep-release superset test-superset lint sbom audit lock clean
