@@ -105,7 +105,7 @@ def test_a_loss_is_accepted_only_with_a_table_to_record_it() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ('{"AWS_SECRET_ACCESS_KEY": "canary"}', "'AWS_SECRET_ACCESS_KEY' is none of them"),
+        ('{"AWS_SESSION_TOKEN": "canary"}', "'AWS_SESSION_TOKEN' is none of them"),
         ('{"AWS_REGION": 1}', "something else"),
         ("canary", "something else"),
     ],
