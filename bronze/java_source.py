@@ -4,6 +4,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from bronze.settings import LakeSettings
+
+
+def classes_folder(settings: LakeSettings) -> Path:
+    """A folder of the driver's machine for what is compiled while it runs."""
+    return settings.home_dir / "spark" / "classes"
+
 
 def compile_source(jvm: Any, package: str, name: str, classes: Path) -> None:
     """Compile a class of ours into a folder, for a class loader to find it there.

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from bronze.errors import LakehouseError, SettingsError
 from bronze.exporter import LayerCollector, serving
 from bronze.failures import NO_SPARK, explain
-from bronze.log_store import add_log_store, log_store_options
+from bronze.log_store import add_log_store
 from bronze.logs import configure_logs, is_json
 from bronze.redaction import redact
 from bronze.settings import LakeSettings, load_settings
@@ -87,7 +87,7 @@ def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
         )
         .config("spark.sql.session.timeZone", "UTC")
-        .config(map={**spark_options(settings), **log_store_options(settings)})
+        .config(map={**spark_options(settings)})
         .getOrCreate()
     )
     loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]  # noqa: SLF001
@@ -98,7 +98,7 @@ def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
             "`lakehouse bronze` and `lakehouse silver`, which bring their own."
         )
         raise SettingsError(message)
-    add_log_store(spark, settings, settings.home_dir / "spark" / "classes")
+    add_log_store(spark, settings)
     return spark
 
 

@@ -26,11 +26,7 @@ def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str)
     """
     if not in_bucket(settings):
         return 0
-    jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
-    path = jvm.org.apache.hadoop.fs.Path(place)
-    files = path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
-    client = files.getS3AInternals().getAmazonS3Client("old versions")
-    model = jvm.software.amazon.awssdk.services.s3.model
+    client, model = sdk(spark, place)
     bucket, _, prefix = place.removeprefix(SCHEME).partition("/")
     request = model.ListObjectVersionsRequest.builder().bucket(bucket).prefix(f"{prefix}/")
     try:
@@ -46,6 +42,15 @@ def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str)
         )
         raise LakehouseError(message) from error
     return len(old)
+
+
+def sdk(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    """The client of the AWS SDK by which Spark reaches an address, and the package of requests."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    files = path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
+    client = files.getS3AInternals().getAmazonS3Client("old versions")
+    return client, jvm.software.amazon.awssdk.services.s3.model
 
 
 def _old(client: Any, request: Any) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ SCHEME = "s3://"
 # `s3://` for Spark too, so that a table has one address; Hadoop knows its client as `s3a` alone.
 CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+LOG_STORE = "lakehouse.S3LogStore"  # see `log_store.py`
 CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
 Place = str | Path
@@ -96,7 +97,8 @@ def spark_options(settings: LakeSettings) -> dict[str, str]:
     }
     if settings.s3_server:
         options |= {"fs.s3a.endpoint": settings.s3_server, "fs.s3a.path.style.access": "true"}
-    return {f"spark.hadoop.{name}": value for name, value in options.items()}
+    hadoop = {f"spark.hadoop.{name}": value for name, value in options.items()}
+    return {**hadoop, "spark.delta.logStore.s3.impl": LOG_STORE}
 
 
 def open_table(settings: LakeSettings, place: Place, version: int | None = None) -> DeltaTable:
@@ -140,10 +142,8 @@ def written_at(settings: LakeSettings, place: Place) -> float | None:
 
 def read_text(settings: LakeSettings, place: Place) -> str | None:
     """The text of a file; None if there is none."""
-    files, path = _files(settings, place)
     try:
-        with files.open_input_stream(path) as stream:
-            return str(stream.read(), "utf-8")
+        return str(read_bytes(settings, place), "utf-8")
     except FileNotFoundError:
         return None
 

@@ -4,11 +4,11 @@ what depends on the machine is set here.
 
 import os
 import sys
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bronze.log_store import add_log_store, log_store_options
+from bronze.java_source import classes_folder
+from bronze.log_store import add_log_store
 from bronze.settings import LakeSettings
 from bronze.storage import spark_options
 from lakehouse.jars import fetch_jars
@@ -51,7 +51,7 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(CLASS_PATH, ":".join([*jars, str(classes)]))
-        .config(map={**spark_options(settings), **log_store_options(settings)})
+        .config(map={**spark_options(settings)})
         .config("spark.hadoop.fs.s3a.buffer.dir", str(scratch))
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
@@ -70,13 +70,8 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     )
     try:
         connect(session, settings)  # first: Spark copies what Hive is told when anything asks it
-        add_log_store(session, settings, classes)
+        add_log_store(session, settings)
     except BaseException:
         session.stop()
         raise
     return session
-
-
-def classes_folder(settings: LakeSettings) -> Path:
-    """A folder on the driver's class path, for what is compiled while it runs."""
-    return settings.home_dir / "spark" / "classes"

@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 from thrift.transport.TTransport import TTransportException
 
+from bronze.java_source import classes_folder
 from bronze.settings import LakeSettings
 from gold.endpoint import SqlError, connect
 from lakehouse.ports import require_free_port
-from lakehouse.session import classes_folder
 from lakehouse.sql_guard import hive_configuration, prepare_authentication, require_guard
 
 START_SECONDS = 60

@@ -27,6 +27,9 @@ from silver.refine import QUERY
 FOLDER = Path(__file__).parent / "releases"
 RELEASES = sorted(FOLDER.glob("*.tar.xz"))
 NAMESPACE = "public/kept"  # positions in bronze's checkpoint are by the full names of topics
+each_release = pytest.mark.parametrize(
+    "release", RELEASES, ids=lambda file: file.name.removesuffix(".tar.xz")
+)
 LEDGERS = 20  # of a new broker: kept positions are of those, and a topic of today is behind
 
 
@@ -86,7 +89,7 @@ def sent(*messages: Outgoing | Sent) -> list[tuple[str | None, bytes | None]]:
     return sorted(((m.key, m.payload) for m in messages), key=lambda pair: pair[1] or b"")
 
 
-@pytest.mark.parametrize("release", RELEASES, ids=lambda file: file.name.removesuffix(".tar.xz"))
+@each_release
 def test_silver_repeats_the_batch_under_way_and_goes_on(
     release: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -105,7 +108,7 @@ def test_silver_repeats_the_batch_under_way_and_goes_on(
     assert booked[0][0] == len([*first(), *second(), *later()])
 
 
-@pytest.mark.parametrize("release", RELEASES, ids=lambda file: file.name.removesuffix(".tar.xz"))
+@each_release
 def test_bronze_knows_where_it_stood(
     release: Path, spark: SparkSession, topic: LiveTopic, tmp_path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from bronze.settings import LakeSettings, load_settings
 from bronze.storage import open_table
 from bronze.topics import load_topics
 from lakehouse.broker import Broker
-from lakehouse.generate import generate_shop
+from lakehouse.generate import Counts, generate_shop
 from lakehouse.jars import fetch_jars
 from lakehouse.java import prepare_spark
 from lakehouse.publish import create_topics, publish
@@ -170,13 +170,19 @@ def version(settings: LakeSettings, name: str) -> int:
     return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else 0
 
 
+def published(settings: LakeSettings, folder: Path) -> Counts:
+    """A small shop whose messages wait in the topics; how many of each."""
+    topics = load_topics(settings.topics)
+    counts = generate_shop(folder, scale=0.001)
+    create_topics(settings, topics)
+    publish(settings, topics, folder)
+    return counts
+
+
 def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     broker: Broker, settings: LakeSettings, cluster: Cluster, wheel: Path, tmp_path: Path
 ) -> None:
-    topics = load_topics(settings.topics)
-    counts = generate_shop(tmp_path / "shop", scale=0.001)
-    create_topics(settings, topics)
-    publish(settings, topics, tmp_path / "shop")
+    counts = published(settings, tmp_path / "shop")
     options = ("--jars", cluster.jars, "--py-files", str(wheel))
     with cluster.running(settings, "bronze", *options, job=["--available-now"]) as bronze:
         until(lambda: len(cluster.running_executors()) == WORKERS, "the executors")
@@ -207,10 +213,7 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
 def test_the_layers_run_on_a_cluster_with_their_tables_in_a_bucket(
     broker: Broker, bucket: LakeSettings, cluster: Cluster, wheel: Path, tmp_path: Path
 ) -> None:
-    topics = load_topics(bucket.topics)
-    counts = generate_shop(tmp_path / "shop", scale=0.001)
-    create_topics(bucket, topics)
-    publish(bucket, topics, tmp_path / "shop")
+    counts = published(bucket, tmp_path / "shop")
     jars = [cluster.jars, *map(str, fetch_jars(bucket, "s3").glob("*.jar"))]
     for layer in ("bronze", "silver"):
         said = cluster.submit(bucket, layer, "--jars", ",".join(jars), "--py-files", str(wheel))

@@ -72,6 +72,9 @@ def test_tables_may_lie_in_a_bucket_and_checkpoints_may_not(
     assert settings.table_path("bronze", "orders") == "s3://bucket/some/prefix/bronze/orders"
     folder = empty_folder / ".lakehouse" / "lake"
     assert settings.checkpoint_path("silver") == str(folder / "_checkpoints" / "silver")
+    (empty_folder / "lakehouse.toml").write_text("accept_data_loss = true\n")
+    assert load_settings().accept_data_loss
+    assert load_settings(lake=empty_folder).accept_data_loss
 
 
 def test_the_secret_of_pseudonyms_is_no_plain_setting_and_no_guessable_one(

@@ -18,6 +18,7 @@ from topic import declared
 from bronze.checkpoint import claim
 from bronze.direct import DirectTable
 from bronze.errors import CheckpointError, SettingsError
+from bronze.object_versions import sdk
 from bronze.settings import SHOP_TOPICS, load_settings
 from bronze.storage import in_bucket
 from lakehouse.forgetting import forget
@@ -115,13 +116,9 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
 
 def keep_old_versions(spark: SparkSession) -> None:
     """Let the bucket keep what is deleted in it."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
-    path = jvm.org.apache.hadoop.fs.Path(f"s3://{KEEPING}/")
-    files = path.getFileSystem(spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]  # noqa: SLF001
-    model = jvm.software.amazon.awssdk.services.s3.model
+    client, model = sdk(spark, f"s3://{KEEPING}/")
     enabled = model.VersioningConfiguration.builder().status("Enabled").build()
     request = model.PutBucketVersioningRequest.builder().bucket(KEEPING)
-    client = files.getS3AInternals().getAmazonS3Client("a test")
     client.putBucketVersioning(request.versioningConfiguration(enabled).build())
 
 
