@@ -29,7 +29,7 @@ from tenacity import (
     wait_fixed,
 )
 
-from bronze.checkpoint import Checkpoint, Running, last_commit
+from bronze.checkpoint import Checkpoint, Running, last_commit, newest_batch
 from bronze.errors import LakehouseError
 from bronze.failures import NO_SPARK, explain, may_pass
 from bronze.lineage import Flow, State, StreamRuns
@@ -87,6 +87,7 @@ class Stream:
         self._running: Running | None = None
         self._error: Exception | None = None  # of the first start
         self._batch: str | None = None  # that was finished last when it was started
+        self._again: int | None = None  # that was planned by then, and is run again
         self._runs = StreamRuns(settings, name, flow)
 
     def begin(self) -> "Stream":
@@ -104,11 +105,29 @@ class Stream:
 
     @property
     def has_looked(self) -> bool:
-        """Whether it has ended a first batch or found nothing to read, or does not run at all."""
-        if self._running is None:
+        """Whether it has ended a batch of its own or found nothing to read, or does not run at all.
+
+        A batch that was under way when it was started says nothing of what waits now.
+        """
+        if not self.is_active:
             return True
-        query = self._running.query
-        return not query.isActive or query.lastProgress is not None
+        status, progress = self.query.status, self.query.lastProgress
+        # Of a trigger that finds nothing, Spark tells progress after ten seconds.
+        if not status["isDataAvailable"] and status["message"].startswith("Waiting for"):
+            return True
+        return progress is not None and progress["batchId"] != self._again
+
+    def last_read(self) -> str:
+        """When the last batch of its own began that had rows, in UTC; empty if none had."""
+        if self._running is None:
+            return ""
+        reads = (p for p in self.query.recentProgress if p["numInputRows"])
+        return max((p["timestamp"] for p in reads if p["batchId"] != self._again), default="")
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs now."""
+        return self._running is not None and self.query.isActive
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -186,6 +205,8 @@ class Stream:
 
     def _run(self) -> None:
         self._batch = self._finished_batch()
+        planned = newest_batch(self._settings, self.name)
+        self._again = planned if str(planned) != self._batch else None
         self._runs.begin()
         self._running = self._start()
         self._runs.started(self.query)

@@ -1,7 +1,8 @@
 """`lakehouse up`: broker, streams and SQL endpoint in one place, until they are told to stop."""
 
 import contextlib
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
@@ -23,7 +24,6 @@ from lakehouse.sql_guard import require_guard
 from silver.refine import QUERY, refine
 
 LANDING_SECONDS = 60
-# What waited while nothing ran should not wait for the SQL endpoint too, which takes as long again.
 CATCHING_UP_SECONDS = 30
 
 
@@ -55,7 +55,7 @@ def require_free_ports(settings: LakeSettings) -> None:
 def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
     """Stream, answer SQL and serve Spark Connect if set, until Ctrl-C or SIGTERM."""
     with streams(spark, settings, topics) as running:
-        _let_look(running, CATCHING_UP_SECONDS)
+        let_catch_up(running)
         register(spark, settings, topics)
         with sql_endpoint(spark, settings), spark_connect(spark, settings):
             _announce(settings)
@@ -89,14 +89,35 @@ def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
     _let_look([stream for stream in running if stream.name in names], LANDING_SECONDS)
 
 
+def let_catch_up(running: list[Stream]) -> None:
+    """Wait, for a while, until what bronze lands first has gone through silver, if it is anything.
+
+    What waited while nothing ran should not wait for the SQL endpoint too, which takes the
+    processor for as long again.
+    """
+    until = time.monotonic() + CATCHING_UP_SECONDS
+    _let_look(running, CATCHING_UP_SECONDS)
+    read = {stream.name: stream.last_read() for stream in running}
+    [silver] = (stream for stream in running if stream.name == QUERY)
+    landed = max(when for name, when in read.items() if name != QUERY)
+    _wait(
+        lambda: not (landed and silver.is_active) or silver.last_read() >= landed,
+        until - time.monotonic(),
+    )
+
+
 def _let_look(running: list[Stream], seconds: float) -> None:
-    """Wait, for a while, until each stream has ended a first batch or found nothing to read."""
+    _wait(lambda: all(stream.has_looked for stream in running), seconds)
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until it holds, or until the seconds are over."""
     Retrying(
         retry=retry_if_not_result(bool),
         stop=stop_after_delay(seconds),
         wait=wait_fixed(0.2),
         retry_error_callback=lambda _: False,
-    )(lambda: all(stream.has_looked for stream in running))
+    )(condition)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from bronze.errors import LakehouseError
 from bronze.lineage import Flow, table_place
 from bronze.listener import listen
 from bronze.settings import LakeSettings
+from bronze.storage import open_table
 from bronze.streams import Stream
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
@@ -136,7 +137,12 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
     for topic in topics.topics.values():
         stream = spark.readStream.format("delta").name(topic.name)
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
-        messages = stream.load(bronze_table(topic.name).path(settings)).drop("topic")
+        place = bronze_table(topic.name).path(settings)
+        table = open_table(settings, place)
+        if not table.file_uris():
+            # It else begins with a snapshot, and takes seconds to find that it is empty.
+            stream = stream.option("startingVersion", table.version())
+        messages = stream.load(place).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
 

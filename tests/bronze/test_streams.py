@@ -205,6 +205,34 @@ def test_a_stream_whose_planner_was_killed_lands_the_rest(
     assert [line["restart"] for line in logs if "restart" in line] == ["1 of 1"]
 
 
+def test_a_batch_that_is_only_repeated_says_nothing_of_what_waits(
+    spark: SparkSession, broker: Broker, settings: LakeSettings
+) -> None:
+    topic = LiveTopic(settings.model_copy(update={"trigger": "0 seconds"}), "o", 1)
+
+    def begin() -> Stream:
+        [stream] = ingest(spark, topic.settings, topic.topics)
+        until(lambda: stream.has_looked, "its first look")
+        return stream
+
+    topic.send([Outgoing(b"1")])
+    stream = begin()
+    assert stream.last_read()
+    stream.stop()
+    assert stream.has_looked  # as it does not run
+    commits = Path(topic.settings.checkpoint_path("bronze.o")) / "commits"
+    (commits / str(newest_batch(topic.settings, "bronze.o"))).unlink()  # as a kill leaves it
+
+    stream = begin()
+    repeated = [each["numInputRows"] for each in stream.query.recentProgress]
+    assert repeated[0] > 0
+    assert stream.last_read() == ""
+    topic.send([Outgoing(b"2")])
+    until(lambda: bool(stream.last_read()), "what was sent then")
+    stream.stop()
+    assert payloads(topic.settings, "o") == [b"1", b"2"]
+
+
 def test_a_topic_that_is_poisoned_does_not_keep_the_others_from_landing(
     spark: SparkSession, broker: Broker, settings: LakeSettings
 ) -> None:

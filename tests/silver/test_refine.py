@@ -10,6 +10,8 @@ from model import Lake, Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
+from bronze.checkpoint import source_offsets
+from bronze.envelope import ENVELOPE_DDL
 from bronze.topics import TopicFile
 from silver import arrivals
 from silver.decode import Decoder
@@ -127,6 +129,28 @@ def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: Silver
     lake.put([message("users", 1, 0, user(0))])
     lake.refine()
     assert set(lake.current("users")) == {0}
+
+
+def test_a_silver_that_begins_before_anything_has_landed_reads_no_snapshot(
+    lake: SilverLake,
+) -> None:
+    """Which Spark would be at for seconds, before it finds that it is empty."""
+    for name in lake.topics.topics:
+        path = lake.settings.table_path("bronze", name)
+        lake.spark.createDataFrame([], ENVELOPE_DDL).write.format("delta").mode("append").save(path)
+    lake.refine()
+    log = Path(lake.settings.checkpoint_path("silver")) / "offsets"
+    begun = source_offsets((log / "0").read_text())
+    assert {name: offset["isStartingVersion"] for name, offset in begun.items()} == {
+        name: False for name in lake.topics.topics
+    }
+    lines = [message("users", 1, 0, user(0)), message("orders", 1, 0, order(0, 0, 0, 0))]
+    model = Lake()
+    for line in lines:
+        lake.put([line])
+        model.batch([line])
+        lake.refine()
+    assert_equal(lake, model)
 
 
 def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
