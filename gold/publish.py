@@ -78,7 +78,7 @@ def publish(
         table.publish()
     built_versions = _versions(settings, BUILT, built)
     cut = PublishedCut(
-        published_at=dt.datetime.now(dt.timezone.utc),
+        published_at=_instant_after(before),
         silver_batch=silver[0],
         versions={name: table.version for name, table in tables.items()},
         built_versions=built_versions,
@@ -103,11 +103,17 @@ def note_versions(settings: LakeSettings) -> None:
     before = last_published(settings)
     if before is not None:
         now = {
-            "published_at": dt.datetime.now(dt.timezone.utc),
+            "published_at": _instant_after(before),
             "versions": _versions(settings, "gold", before.versions),
             "built_versions": _versions(settings, BUILT, before.built_versions),
         }
         DirectTable(CUTS, settings).append([{**vars(before), **now}])
+
+
+def _instant_after(before: PublishedCut | None) -> dt.datetime:
+    """Now; or just after what was published before, if the clock was set back since."""
+    now = dt.datetime.now(dt.timezone.utc)
+    return now if before is None else max(now, before.published_at + dt.timedelta(milliseconds=1))
 
 
 def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[str, int]:

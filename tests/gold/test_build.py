@@ -22,6 +22,7 @@ from shop_lake import ShopLake
 
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
+from bronze.tables import APPEND_ONLY
 from gold.build import PROJECT, build_gold
 from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
@@ -85,6 +86,8 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     collector: Collector,
 ) -> None:
     settings = shop_lake.settings
+    a_day_ahead(shop_lake, "silver", "cuts", "committed_at")
+    a_day_ahead(shop_lake, "gold", "cuts", "published_at")
     more = tmp_path / "more"
     more.mkdir()
     with (shop_files / "orders.csv").open() as lines:
@@ -126,6 +129,14 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     build_gold(settings)
     assert_gold_is_right(shop_lake)
     assert published(settings) != before
+
+
+def a_day_ahead(lake: ShopLake, layer: str, table: str, instant: str) -> None:
+    """As if the clock had been wrong until now, when it was set back."""
+    place = f"delta.`{lake.settings.table_path(layer, table)}`"
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = false)")
+    lake.spark.sql(f"UPDATE {place} SET {instant} = {instant} + INTERVAL 1 DAY")
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = true)")
 
 
 def environment(settings: LakeSettings) -> dict[str, str]:
