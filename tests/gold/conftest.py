@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from collector import Collector
 from gold_changes import Changes, change_recommendations, change_rewards
 from gold_checks import published
+from gold_refused import Refused, refuse
 from shop_lake import ShopLake
 
 from gold.build import build_gold
@@ -12,13 +14,28 @@ from gold.results import BuildResult
 
 
 @pytest.fixture(scope="session")
-def changes(
+def refused(
     gold: BuildResult,
+    shop_lake: ShopLake,
+    shop_files: Path,
+    collector: Collector,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Refused:
+    """Builds that came to nothing after the first one."""
+    return refuse(shop_lake, shop_files, collector, tmp_path_factory.mktemp("refused"))
+
+
+@pytest.fixture(scope="session")
+def changes(
+    refused: Refused,
     shop_lake: ShopLake,
     shop_files: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Changes:
-    """What rewards and recommendations are made of has changed, and gold was built again."""
+    """What rewards and recommendations are made of has changed, and gold was built again.
+
+    That build also has to get over those that came to nothing.
+    """
     before = published(shop_lake.settings)
     change_rewards(shop_lake, shop_files, tmp_path_factory.mktemp("rewards"))
     fates = change_recommendations(shop_lake, shop_files, tmp_path_factory.mktemp("planted"))

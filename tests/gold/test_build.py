@@ -1,10 +1,6 @@
 """Gold by a real dbt through a real endpoint, compared with plain Python; all runs on one lake."""
 
-import csv
 import json
-import os
-import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +8,14 @@ from pathlib import Path
 import duckdb
 import polars as pl
 import pytest
-from collector import Collector
 from deltalake import DeltaTable
 from gold_changes import Changes
 from gold_checks import assert_gold_is_right, published, versions
-from live_shop import until
-from planted_shop import write_rows
+from gold_refused import Refused, environment
 from shop_lake import ShopLake
 
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
-from bronze.tables import APPEND_ONLY
 from gold.build import PROJECT, build_gold
 from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
@@ -59,6 +52,22 @@ def test_the_first_build_makes_tests_and_publishes_every_mart(
     assert {row["outcome"] for row in runs} == {"published"}
 
 
+def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
+    refused: Refused,
+) -> None:
+    """The build after these is that of `changes`, which has what it would have had without them."""
+    assert refused.error.startswith("Gold was not built: test assert_nobody_has_no_points: Got")
+    assert "such as {'account_id': " in refused.error
+    assert "Readers keep what was published before" in refused.error
+    assert refused.readable_when_failed == refused.readable
+    assert refused.runs == [{"name": "assert_nobody_has_no_points", "outcome": "failed"}]
+    assert [event["eventType"] for event in refused.told] == ["FAIL", "FAIL"]
+    why = refused.told[0]["run"]["facets"]["errorMessage"]["message"]
+    assert why.startswith("test assert_nobody_has_no_points: Got")
+    assert "account_id" not in why  # no rows
+    assert refused.readable_when_killed == refused.readable
+
+
 def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
@@ -75,77 +84,6 @@ def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
     assert published(settings) == after
     ledger.update_incremental()
     assert ledger.history(1)[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
-
-
-def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
-    gold: BuildResult,
-    shop_lake: ShopLake,
-    shop_files: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    collector: Collector,
-) -> None:
-    settings = shop_lake.settings
-    a_day_ahead(shop_lake, "silver", "cuts", "committed_at")
-    a_day_ahead(shop_lake, "gold", "cuts", "published_at")
-    more = tmp_path / "more"
-    more.mkdir()
-    with (shop_files / "orders.csv").open() as lines:
-        line = next(line for line in csv.DictReader(lines) if line["paid_at"])
-    write_rows(more / "orders.csv", [{**line, "line_item_id": "88888888"}])
-    shop_lake.fill(more)
-    before, readable = published(settings), versions(settings)
-    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
-
-    project = tmp_path / "project"
-    shutil.copytree(PROJECT, project)
-    never = "select account_id, points from {{ ref('reward_points') }} where points = 0"
-    (project / "tests" / "assert_nobody_has_no_points.sql").write_text(never)
-    with monkeypatch.context() as patched:
-        patched.setattr("gold.build.PROJECT", project)
-        with pytest.raises(GoldError, match="test assert_nobody_has_no_points: Got") as error:
-            build_gold(settings)
-    assert "such as {'account_id': " in str(error.value)
-    assert "Readers keep what was published before" in str(error.value)
-    assert (published(settings), versions(settings)) == (before, readable)
-    failed = DirectTable(RUNS, settings).rows(["name", "outcome"], "status = 'fail'")
-    assert failed == [{"name": "assert_nobody_has_no_points", "outcome": "failed"}]
-    told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nobody_has_no_points")]
-    assert [event["eventType"] for event in told] == ["FAIL", "FAIL"]
-    why = told[0]["run"]["facets"]["errorMessage"]["message"]
-    assert why.startswith("test assert_nobody_has_no_points: Got")
-    assert "account_id" not in why  # no rows
-
-    staged.update_incremental()
-    undone = staged.version() + 1
-    command = [sys.executable, "-m", "gold", "--available-now"]
-    with subprocess.Popen(command, env=environment(settings), start_new_session=True) as running:
-        try:
-            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the orders of the run")
-        finally:
-            os.killpg(running.pid, signal.SIGKILL)
-    assert (published(settings), versions(settings)) == (before, readable)
-
-    build_gold(settings)
-    assert_gold_is_right(shop_lake)
-    assert published(settings) != before
-
-
-def a_day_ahead(lake: ShopLake, layer: str, table: str, instant: str) -> None:
-    """As if the clock had been wrong until now, when it was set back."""
-    place = f"delta.`{lake.settings.table_path(layer, table)}`"
-    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = false)")
-    lake.spark.sql(f"UPDATE {place} SET {instant} = {instant} + INTERVAL 1 DAY")
-    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = true)")
-
-
-def environment(settings: LakeSettings) -> dict[str, str]:
-    return {
-        **os.environ,
-        "LAKEHOUSE_HOME": str(settings.home_dir),
-        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
-        "LAKEHOUSE_TOPICS": str(settings.topics),
-    }
 
 
 def test_a_part_or_a_bare_dbt_is_built_and_tested_and_not_published(

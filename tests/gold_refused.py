@@ -1,0 +1,95 @@
+"""Builds of gold that come to nothing: a test fails, dbt is killed, and the clock is set back."""
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from collector import Collector, Event
+from deltalake import DeltaTable
+from gold_checks import published, versions
+from live_shop import until
+from planted_shop import write_rows
+from shop_lake import ShopLake
+
+from bronze.direct import DirectTable
+from bronze.settings import LakeSettings
+from bronze.tables import APPEND_ONLY
+from gold.build import PROJECT, build_gold
+from gold.errors import GoldError
+from gold.tables import RUNS
+
+Readable = tuple[dict[str, list[str]], dict[str, int]]
+
+
+class Refused(NamedTuple):
+    """What readers had, rows and versions, and what was said and booked of the failed build."""
+
+    readable: Readable
+    readable_when_failed: Readable
+    readable_when_killed: Readable
+    error: str
+    runs: list[dict[str, Any]]
+    told: list[Event]
+
+
+def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
+    """Let a further order come, and twice begin a build that has it."""
+    settings = lake.settings
+    _a_day_ahead(lake, "silver", "cuts", "committed_at")
+    _a_day_ahead(lake, "gold", "cuts", "published_at")
+    more = folder / "more"
+    more.mkdir()
+    with (shop_files / "orders.csv").open() as lines:
+        line = next(line for line in csv.DictReader(lines) if line["paid_at"])
+    write_rows(more / "orders.csv", [{**line, "line_item_id": "88888888"}])
+    lake.fill(more)
+    readable = _readable(settings)
+
+    project = folder / "project"
+    shutil.copytree(PROJECT, project)
+    never = "select account_id, points from {{ ref('reward_points') }} where points = 0"
+    (project / "tests" / "assert_nobody_has_no_points.sql").write_text(never)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gold.build.PROJECT", project)
+        with pytest.raises(GoldError) as error:
+            build_gold(settings)
+    when_failed = _readable(settings)
+    runs = DirectTable(RUNS, settings).rows(["name", "outcome"], "status = 'fail'")
+    told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nobody_has_no_points")]
+
+    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
+    undone = staged.version() + 1
+    command = [sys.executable, "-m", "gold", "--available-now"]
+    with subprocess.Popen(command, env=environment(settings), start_new_session=True) as running:
+        try:
+            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the orders of the run")
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    return Refused(readable, when_failed, _readable(settings), str(error.value), runs, told)
+
+
+def environment(settings: LakeSettings) -> dict[str, str]:
+    return {
+        **os.environ,
+        "LAKEHOUSE_HOME": str(settings.home_dir),
+        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_TOPICS": str(settings.topics),
+    }
+
+
+def _readable(settings: LakeSettings) -> Readable:
+    return published(settings), versions(settings)
+
+
+def _a_day_ahead(lake: ShopLake, layer: str, table: str, instant: str) -> None:
+    """As if the clock had been wrong until now, when it was set back."""
+    place = f"delta.`{lake.settings.table_path(layer, table)}`"
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = false)")
+    lake.spark.sql(f"UPDATE {place} SET {instant} = {instant} + INTERVAL 1 DAY")
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = true)")
