@@ -109,13 +109,18 @@ class Stream:
 
         A batch that was under way when it was started says nothing of what waits now.
         """
-        if not self.is_active:
+        if not self.is_active or self.is_idle:
             return True
-        status, progress = self.query.status, self.query.lastProgress
-        # Of a trigger that finds nothing, Spark tells progress after ten seconds.
-        if not status["isDataAvailable"] and status["message"].startswith("Waiting for"):
-            return True
+        progress = self.query.lastProgress
         return progress is not None and progress["batchId"] != self._again
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it runs, and its last look found nothing to read."""
+        if not self.is_active:
+            return False
+        status = self.query.status  # progress comes ten seconds later
+        return not status["isDataAvailable"] and status["message"].startswith("Waiting for")
 
     def last_read(self) -> str:
         """When the last batch of its own began that had rows, in UTC; empty if none had."""

@@ -97,13 +97,14 @@ def let_catch_up(running: list[Stream]) -> None:
     """
     until = time.monotonic() + CATCHING_UP_SECONDS
     _let_look(running, CATCHING_UP_SECONDS)
-    read = {stream.name: stream.last_read() for stream in running}
     [silver] = (stream for stream in running if stream.name == QUERY)
-    landed = max(when for name, when in read.items() if name != QUERY)
-    _wait(
-        lambda: not (landed and silver.is_active) or silver.last_read() >= landed,
-        until - time.monotonic(),
-    )
+    landed = max(stream.last_read() for stream in running if stream is not silver)
+
+    def is_refined() -> bool:
+        read = silver.last_read()
+        return not silver.is_active or read >= landed or bool(read and silver.is_idle)
+
+    _wait(is_refined, until - time.monotonic())
 
 
 def _let_look(running: list[Stream], seconds: float) -> None:

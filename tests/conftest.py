@@ -33,8 +33,7 @@ HERE = Path(__file__).parent
 SHOP = "shop"  # all tests on the lake of the generated shop, whatever their file
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # what fails in a test shows at once
-# No test runs for long enough to get back what the optimizing compiler takes.
-os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
+os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-Dlakehouse.suite=tests"  # one that does nothing
 os.environ.update(CREDENTIALS)  # before Java starts, which finds them there
 
 
