@@ -61,7 +61,7 @@ def latest_cut(
     made = [row for row in table.rows(["silver_batch", "committed_at"]) if among(row)]
     if not made:
         return None
-    last = max(row["silver_batch"] for row in made)  # a clock may be set back
+    last = max(made, key=lambda row: row["committed_at"])["silver_batch"]
     columns = [column.name for column in CUTS.columns]
     [row] = table.rows(columns, f"silver_batch = {last}")
     return Cut(**{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])})

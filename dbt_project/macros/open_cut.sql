@@ -37,7 +37,7 @@
 {% macro latest_cut() %}
     {% set rows = run_query(
         "select silver_batch, to_json(versions) from silver.cuts"
-        ~ " order by silver_batch desc limit 1"
+        ~ " order by committed_at desc limit 1"
     ).rows %}
     {% if not rows %}
         {% do exceptions.raise_compiler_error(
