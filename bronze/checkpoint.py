@@ -276,10 +276,14 @@ def is_whole(file: Path) -> bool:
 
 @dataclass(frozen=True)
 class Running:
-    """A started query and the checkpoint it holds."""
+    """A started query and the checkpoint it holds.
+
+    repeats: the batch that was under way when it was started, which it runs again.
+    """
 
     query: StreamingQuery
     checkpoint: Checkpoint
+    repeats: int | None = None
 
     def stop(self) -> None:
         """Stop the query and release its checkpoint."""
@@ -304,4 +308,5 @@ def start_query(
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=trigger)
-    return Running(writer.start(), checkpoint)
+    repeats = checkpoint.unfinished
+    return Running(writer.start(), checkpoint, repeats)

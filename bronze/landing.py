@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from bronze.checkpoint import Checkpoint, newest_file, query_id
+from bronze.checkpoint import Checkpoint, query_id
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
@@ -33,7 +33,7 @@ class Landing:
         self._checkpoint = checkpoint.path
         self._upkeep = BronzeUpkeep(settings, table, checkpoint)
         self._learnt = Path(checkpoint.path, LEARNT)
-        self._few = min(FEW, self._few_at_first())
+        self._few = min(FEW, self._few_at_first(checkpoint))
         self._expects_few = True
 
     def land(self, batch: DataFrame, batch_id: int) -> None:
@@ -81,10 +81,9 @@ class Landing:
                 self._learnt.write_text(str(self._few))
         return messages, few
 
-    def _few_at_first(self) -> int:
+    def _few_at_first(self, checkpoint: Checkpoint) -> int:
         """As was learnt, but for a batch that has begun before: it may have been too large."""
-        begun, done = (newest_file(self._learnt.parent / log) for log in ("offsets", "commits"))
-        is_whole = begun and done and begun.name == done.name
+        is_whole = checkpoint.unfinished is None
         known = self._learnt.read_text() if is_whole and self._learnt.exists() else ""
         return int(known) if known.isdecimal() else FEW_AT_FIRST
 

@@ -29,7 +29,7 @@ from tenacity import (
     wait_fixed,
 )
 
-from bronze.checkpoint import Checkpoint, Running, last_commit, newest_batch
+from bronze.checkpoint import Checkpoint, Running, last_commit
 from bronze.errors import LakehouseError
 from bronze.failures import NO_SPARK, explain, may_pass
 from bronze.lineage import Flow, State, StreamRuns
@@ -87,7 +87,6 @@ class Stream:
         self._running: Running | None = None
         self._error: Exception | None = None  # of the first start
         self._batch: str | None = None  # that was finished last when it was started
-        self._again: int | None = None  # that was planned by then, and is run again
         self._runs = StreamRuns(settings, name, flow)
 
     def begin(self) -> "Stream":
@@ -112,7 +111,7 @@ class Stream:
         if not self.is_active or self.is_idle:
             return True
         progress = self.query.lastProgress
-        return progress is not None and progress["batchId"] != self._again
+        return progress is not None and progress["batchId"] != self._started.repeats
 
     @property
     def is_idle(self) -> bool:
@@ -127,7 +126,8 @@ class Stream:
         if self._running is None:
             return ""
         reads = (p for p in self.query.recentProgress if p["numInputRows"])
-        return max((p["timestamp"] for p in reads if p["batchId"] != self._again), default="")
+        own = (p["timestamp"] for p in reads if p["batchId"] != self._running.repeats)
+        return max(own, default="")
 
     @property
     def is_active(self) -> bool:
@@ -210,8 +210,6 @@ class Stream:
 
     def _run(self) -> None:
         self._batch = self._finished_batch()
-        planned = newest_batch(self._settings, self.name)
-        self._again = planned if str(planned) != self._batch else None
         self._runs.begin()
         self._running = self._start()
         self._runs.started(self.query)
