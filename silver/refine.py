@@ -16,7 +16,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import Checkpoint, Running, claim_tables, start_query
+from bronze.checkpoint import Checkpoint, Running, claim_tables, newest_batch, start_query
 from bronze.declarations import Topic
 from bronze.direct import OpenTables
 from bronze.errors import LakehouseError
@@ -133,13 +133,12 @@ def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
 
 def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
     """The new messages of all bronze tables, with their topic's short name in `source`."""
-    streams = []
+    streams, is_new = [], newest_batch(settings, QUERY) is None
     for topic in topics.topics.values():
         stream = spark.readStream.format("delta").name(topic.name)
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
         place = bronze_table(topic.name).path(settings)
-        table = open_table(settings, place)
-        if not table.file_uris():
+        if is_new and not (table := open_table(settings, place)).file_uris():
             # It else begins with a snapshot, and takes seconds to find that it is empty.
             stream = stream.option("startingVersion", table.version())
         messages = stream.load(place).drop("topic")
