@@ -37,6 +37,7 @@ from lakehouse.doctor import COLUMNS as DOCTOR_COLUMNS
 from lakehouse.doctor import examine
 from lakehouse.forget import forget
 from lakehouse.generate import generate_shop
+from lakehouse.java import java_home
 from lakehouse.metastore import commands as metastore_commands
 from lakehouse.ports import with_own_sql_port
 from lakehouse.publish import create_topics, files_to_publish
@@ -377,6 +378,12 @@ def doctor(form: Format = "table") -> None:
     print_rows(DOCTOR_COLUMNS, found, form)
     if any(each.state == "fail" for each in found):
         raise typer.Exit(1)
+
+
+@app.command("java-home")
+def print_java_home() -> None:
+    """Print the JAVA_HOME that Spark is started with here, for other programs of Spark."""
+    out.print(str(java_home(lake.settings)), soft_wrap=True)
 
 
 @app.command()

@@ -61,7 +61,7 @@ def prepare_spark(settings: LakeSettings) -> None:
     Raises:
         SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
     """
-    os.environ["JAVA_HOME"] = str(_launcher_home(settings, find_java()))
+    os.environ["JAVA_HOME"] = str(java_home(settings))
     os.environ["SPARK_CONF_DIR"] = str(SPARK_CONF)
     os.environ["LAKEHOUSE_LOG_FORMAT"] = settings.log_format  # log4j2.properties reads it
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -80,11 +80,18 @@ def java_version(program: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _launcher_home(settings: LakeSettings, java: Path) -> Path:
-    """A Java home in the cache whose `java` starts the given one without the module."""
+def java_home(settings: LakeSettings) -> Path:
+    """A Java home in the cache whose `java` starts the chosen one without the module.
+
+    Raises:
+        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+    """
+    java, homes = find_java(), settings.cache_dir / "java"
+    if homes in java.parents:  # as where JAVA_HOME is what this has returned
+        return java.parents[1]
     content = LAUNCHER.format(java=java)
     name = hashlib.sha256(content.encode()).hexdigest()[:12]
-    home = settings.cache_dir / "java" / name
+    home = homes / name
     program = home / "bin" / "java"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from typer.main import get_command
 from bronze.settings import SHOP_TOPICS, LakeSettings
 from bronze.topics import load_topics
 from lakehouse import cli
+from lakehouse.java import SUPPORTED, java_version
 from lakehouse.proof import Proof
 from silver.person import Found, Person
 
@@ -75,7 +76,7 @@ def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
-        *("doctor", "forget", "reset", "sql-user", "metastore"),
+        *("doctor", "java-home", "forget", "reset", "sql-user", "metastore"),
     }
     parts = [
         each
@@ -228,6 +229,15 @@ def test_a_doctor_who_finds_a_failure_says_so_by_the_exit_code(
     states = {each["check"]: each["state"] for each in json.loads(outcome.out)}
     assert states["java"] == "fail"
     assert states["broker"] == states["jars of spark"] == "warn"
+
+
+def test_the_java_home_of_spark_is_told_and_told_again_where_it_is_set(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = run("java-home").out.strip()
+    assert java_version(Path(home, "bin", "java")) in SUPPORTED
+    monkeypatch.setenv("JAVA_HOME", home)
+    assert run("java-home").out.strip() == home
 
 
 def test_reset_with_nothing_there_says_so(run: Run) -> None:
