@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from bronze.checksums import write_checksum
+from bronze.files import files_of, newest
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
 from bronze.tables import TableSpec
@@ -131,7 +132,7 @@ class DirectTable:
 
     def files_below(self, size: int) -> int:
         """How many files are smaller than so many bytes."""
-        sizes = pa.table(self._delta.get_add_actions(flatten=True))["size_bytes"]
+        sizes = files_of(self._delta)["size_bytes"]
         return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
 
     def overlap(self, column: str) -> float:
@@ -139,7 +140,7 @@ class DirectTable:
 
         1 where each value is in one file alone, 0 for a table without files.
         """
-        files = pa.table(self._delta.get_add_actions(flatten=True))
+        files = files_of(self._delta)
         names = [f"{bound}.{column}" for bound in ("min", "max")]
         if not set(names) <= set(files.column_names):
             return 0
@@ -148,6 +149,10 @@ class DirectTable:
         lows, highs = sorted(low for low, _ in known), sorted(high for _, high in known)
         shared = [bisect_right(lows, high) - bisect_left(highs, low) for low, high in known]
         return statistics.fmean(shared) if shared else 0
+
+    def newest(self, column: str) -> dt.datetime | None:
+        """The latest instant in a column, cut to the millisecond; None if there is none."""
+        return newest(files_of(self._delta), column)
 
     @property
     def id(self) -> str:

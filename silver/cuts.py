@@ -21,6 +21,8 @@ WHOLE_VERSION = -1  # the index of a Delta offset that stands before the version
 class Cut:
     """A row of `silver.cuts`.
 
+    committed_at: later than that of each cut before, also where the clock was set back: the latest
+        one is the newest cut, as batches do not rise when rows are taken back or people forgotten.
     positions: by topic, the offset in the bronze table up to which silver has read, as Spark
         writes it.
     """
@@ -46,7 +48,9 @@ class Cut:
             if offset["index"] == WHOLE_VERSION:
                 versions[bronze_table(name).full_name] = offset["reservoirVersion"] - 1
         positions = {name: json.dumps(offset) for name, offset in sources.items()}
-        return cls(batch_id, dt.datetime.now(dt.timezone.utc), versions, positions)
+        now, newest = dt.datetime.now(dt.timezone.utc), opened(CUTS).newest("committed_at")
+        instant = now if newest is None else max(now, newest + dt.timedelta(milliseconds=1))
+        return cls(batch_id, instant, versions, positions)
 
     def row(self) -> dict[str, Any]:
         """As `silver.cuts` has it."""

@@ -41,6 +41,7 @@ class Refused(NamedTuple):
 def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
     """Let a further order come, and twice begin a build that has it."""
     settings = lake.settings
+    _a_day_ahead(lake, "silver", "cuts", "committed_at")
     _a_day_ahead(lake, "gold", "cuts", "published_at")
     more = folder / "more"
     more.mkdir()
