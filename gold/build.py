@@ -28,7 +28,7 @@ from gold.dbt import PROJECT, dbt_environment
 from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
 from gold.lineage import told
-from gold.publish import PublishedCut, last_published, publish
+from gold.publish import PublishedCut, last_published, publish, undo_unpublished
 from gold.results import BuildResult, NodeResult, read_results
 from gold.tables import RUNS
 from silver.personal import protection
@@ -87,6 +87,8 @@ class PreparedBuild:
             log.info("gold is built anew", reason=why)
         results = self.target / "run_results.json"
         results.unlink(missing_ok=True)
+        if before and (why is None or self.select):
+            undo_unpublished(self.settings, before)
         arguments = self._arguments(anew=why is not None, changed=changed)
         with told(self.settings, self.target) as telling:
             build = self._run_dbt(arguments, results)
@@ -191,7 +193,7 @@ def prepare_build(
         subprocess.Popen(
             [sys.executable, "-c", WAIT_AND_RUN],
             cwd=PROJECT,
-            env=dbt_environment(settings, target),
+            env={**dbt_environment(settings, target), "LAKEHOUSE_UNDONE": "true"},
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

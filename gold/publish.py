@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from bronze.checksums import write_checksum
 from bronze.direct import DirectTable
 from bronze.linking import LinkedTable
 from bronze.settings import LakeSettings
 from bronze.storage import delete, is_table, open_table, storage_options
+from bronze.tables import delta_tables
 from gold.endpoint import query_endpoint
 from gold.tables import BUILT, CUTS
 
@@ -96,6 +98,15 @@ def publish(
         query_endpoint(settings, f"DROP TABLE IF EXISTS gold.`{name}`")
         delete(settings, settings.table_path("gold", name))
     return cut
+
+
+def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> None:
+    """Bring what models build back to what was published, as a run that failed has left more."""
+    for name, path in delta_tables(settings, BUILT).items():
+        version, table = before.built_versions.get(name), open_table(settings, path)
+        if version is not None and table.version() != version:
+            table.restore(version)
+            write_checksum(table)
 
 
 def note_versions(settings: LakeSettings) -> None:
