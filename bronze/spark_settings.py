@@ -26,6 +26,6 @@ class SparkSettings(BaseSettings):
     def _leaves_the_heap_alone(cls, options: str) -> str:
         found = HEAP.search(options)
         if found:
-            message = f"Spark refuses {found[0]} there: set driver_memory"
+            message = f"{found[0]} cannot be set there: the heap is driver_memory"
             raise ValueError(message)
         return options
