@@ -8,6 +8,7 @@ are given up.
 import datetime as dt
 from collections.abc import Iterable
 
+from delta.tables import DeltaTable
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
@@ -128,6 +129,22 @@ class Removal:
                 row |= {on: named, **self._batch}
                 row[name] = F.when(F.col(name).isNotNull(), tombstone.cast(kinds[name]))
                 delta.update(F.col(on) == F.lit(self._person.typed(text)), row)
+            self._rename(delta, name, kinds[name])
+
+    def _rename(self, delta: DeltaTable, lookup: str, kind: str) -> None:
+        """Events of others whose row was merged into the person's when they looked it up."""
+        topic = self._person.topic
+        if not topic.merged_into:
+            return
+        types = {column.name: column.type for column in lookup_columns(topic)}
+        row = F.col(lookup)
+        for name in (snake_case(topic.merged_into), "resolved_id"):
+            found = row[name]
+            for text, other in self._person.pseudonyms.items():
+                is_theirs = row[name] == F.lit(self._person.typed(text))
+                found = F.when(is_theirs, F.lit(other).cast(types[name])).otherwise(found)
+            whole: Values = {lookup: row.withField(name, found).cast(kind), **self._batch}
+            delta.update(row[name].isin(self._person.keys), whole)
 
     def _tombstone(self, named: Column) -> Column:
         """The row that a lookup of the pseudonym brings."""
