@@ -112,13 +112,14 @@ def is_table(settings: LakeSettings, place: Place) -> bool:
 
 
 def tables_below(settings: LakeSettings, place: Place) -> list[str]:
-    """The names of the Delta tables in a folder, or below an address; in order."""
+    """The names of the Delta tables in a folder, or below an address; in order.
+
+    A log without a commit is no table: a process that was killed while it created one leaves it.
+    """
     files, path = _files(settings, place)
     there = files.get_file_info(FileSelector(path, allow_not_found=True))
     names = sorted(each.base_name for each in there if each.type == FileType.Directory)
-    logs = files.get_file_info([f"{path}/{name}/_delta_log" for name in names])
-    pairs = zip(names, logs, strict=True)
-    return [name for name, log in pairs if log.type == FileType.Directory]
+    return [name for name in names if is_table(settings, f"{place}/{name}")]
 
 
 def newest_version(settings: LakeSettings, place: Place) -> int:

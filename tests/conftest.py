@@ -149,6 +149,10 @@ def shop_lake(
     settings = suite_settings.model_copy(update=own)
     lake = ShopLake(spark, settings, load_topics(settings.topics))
     lake.fill(shop_files)
+    # What a kill has left of a model that was being created.
+    torn = Path(settings.table_path("gold_build", "stg_users"))
+    (torn / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    (torn / "part-00000-torn.snappy.parquet").touch()
     register(spark, lake.settings, lake.topics)
     return lake
 

@@ -71,7 +71,7 @@ def test_tables_are_found_read_linked_and_deleted(lake: LakeSettings) -> None:
         append(lake, lake.table_path("gold", name))
     append(lake, lake.table_path("gold", "a"))
     place = lake.table_path("gold", "a")
-    other = f"{lake.tables}/gold/no_table/file"
+    other = f"{lake.tables}/gold/no_table/_delta_log/_staged_commits/file"
     [first, _] = open_table(lake, place).file_uris()
     link(lake, first, other)
     assert tables_below(lake, f"{lake.tables}/gold") == ["a", "b"]
