@@ -42,13 +42,15 @@ class Cut:
         makes; of a bronze table the last version that was read in whole, from the offsets
         (`sources`) at which the batch ends.
         """
-        versions = {table.full_name: opened(table).version for table in silver_tables(topics)}
+        tables = {table.full_name: opened(table) for table in silver_tables(topics)}
+        versions = {name: table.version for name, table in tables.items()}
         versions[CUTS.full_name] += 1
         for name, offset in sources.items():
             if offset["index"] == WHOLE_VERSION:
                 versions[bronze_table(name).full_name] = offset["reservoirVersion"] - 1
         positions = {name: json.dumps(offset) for name, offset in sources.items()}
-        now, newest = dt.datetime.now(dt.timezone.utc), opened(CUTS).newest("committed_at")
+        newest = tables[CUTS.full_name].newest("committed_at")
+        now = dt.datetime.now(dt.timezone.utc)
         instant = now if newest is None else max(now, newest + dt.timedelta(milliseconds=1))
         return cls(batch_id, instant, versions, positions)
 
