@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from bronze.errors import BrokerError, SettingsError
 from bronze.settings import LakeSettings
 from lakehouse.jars import fetch_jars
 from lakehouse.java import TRUST_JARS, find_java
-from lakehouse.ports import require_free_port
+from lakehouse.ports import free_port, require_free_port
 
 TEMPLATE = Path(__file__).with_name("standalone.conf")
 LOG_CONF = Path(__file__).with_name("broker-log4j2.properties")
@@ -37,6 +38,7 @@ PORT_OF = {
     "http": "webServicePort",
     "https": "webServicePortTls",
 }
+EXCEPTION = re.compile(r"(Caused by: )?[\w.$]+: ")  # begins its line, other than its trace
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 # As in Pulsar's own launch script.
@@ -159,6 +161,8 @@ def _command(jars: Path, home: Path) -> list[str]:
         "org.apache.pulsar.PulsarStandaloneStarter",
         *("--config", str(home / "standalone.conf")),
         *("--metadata-dir", str(home / "metadata"), "--bookkeeper-dir", str(home / "bookkeeper")),
+        # Of the first start: the bookie keeps it, as the ledgers name it by its port.
+        *("--bookkeeper-port", str(free_port())),
         *("--no-functions-worker", "--no-stream-storage", "-a", "127.0.0.1"),
     ]
 
@@ -189,10 +193,18 @@ def _wait_until_healthy(
             wait=wait_fixed(0.2),
         )(settled)
     if process.poll() is not None or not _is_ready(settings):
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        errors = [line for line in lines if " ERROR " in line] or lines[-1:] or ["(nothing)"]
-        message = f"The embedded broker did not come up. Its log {log} says: {errors[-1]}"
+        message = f"The embedded broker did not come up. Its log {log} says: {_last_error(log)}"
         raise BrokerError(message)
+
+
+def _last_error(log: Path) -> str:
+    """The last error of the log, and the exceptions that it names."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [number for number, line in enumerate(lines) if " ERROR " in line]
+    if not errors:
+        return lines[-1] if lines else "(nothing)"
+    first, *rest = lines[errors[-1] :]
+    return "; ".join([first, *filter(EXCEPTION.match, rest)])
 
 
 def _is_ready(settings: LakeSettings) -> bool:

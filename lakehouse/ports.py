@@ -1,9 +1,25 @@
 """Ports of this machine."""
 
+import secrets
 import socket
 
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
+
+# Below those that systems give to outgoing connections, which could take one between two starts.
+FIRST, LAST = 15_000, 32_000
+
+
+def free_port() -> int:
+    """A port of loopback that nothing listens on, for a server that has no setting for it."""
+    while True:
+        port = FIRST + secrets.randbelow(LAST - FIRST)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def require_free_port(port: int, setting: str) -> None:
@@ -29,6 +45,4 @@ def with_own_sql_port(settings: LakeSettings) -> LakeSettings:
 
     The port that is set stays free for `lakehouse up`, which may start meanwhile.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return settings.model_copy(update={"sql_port": probe.getsockname()[1]})
+    return settings.model_copy(update={"sql_port": free_port()})

@@ -15,10 +15,10 @@ from pathlib import Path
 import httpx
 import pytest
 from live_shop import until
-from ports import free_port
 
 from bronze.settings import load_settings
 from bronze.storage import s3_client
+from lakehouse.ports import free_port
 
 MODULE = "github.com/versity/versitygw"
 VERSION = "v1.8.0"

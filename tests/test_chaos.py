@@ -23,7 +23,6 @@ from deltalake import DeltaTable
 from gold_checks import assert_gold_is_right
 from live_shop import assert_right, shop_message, until
 from model import Message, Position
-from ports import free_port
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
@@ -31,6 +30,7 @@ from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from gold.publish import last_published
 from lakehouse.broker import broker_answers, left_over_broker, start_broker
+from lakehouse.ports import free_port
 from lakehouse.publish import create_topics
 from silver.cuts import latest_cut
 from silver.tables import CUTS, RECONCILIATION

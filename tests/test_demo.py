@@ -15,11 +15,11 @@ import httpx
 import psutil
 import pytest
 from deltalake import DeltaTable
-from ports import free_port
 from shop_lake import joined, read_shop
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from gold.endpoint import is_loopback
+from lakehouse.ports import free_port
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 Outcome = subprocess.CompletedProcess[str]

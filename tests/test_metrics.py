@@ -14,7 +14,6 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from live_shop import until
 from messages import item, order, user
-from ports import free_port
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
@@ -30,6 +29,7 @@ from bronze.tables import TableSpec
 from gold.measure import gold_collector
 from gold.tables import CUTS, RUNS
 from lakehouse.broker import Broker
+from lakehouse.ports import free_port
 from lakehouse.publish import create_topics
 from lakehouse.status import lake_status
 from lakehouse.up import streams

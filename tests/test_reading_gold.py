@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from ports import free_port
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings
 from gold.results import BuildResult
 from lakehouse.connect import spark_connect
+from lakehouse.ports import free_port
 
 TEXT = (Path(__file__).parents[1] / "docs" / "reading-gold.md").read_text()
 RECIPES = dict(

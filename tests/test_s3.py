@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from live_shop import LiveShop, assert_right, until
-from ports import free_port
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -33,6 +32,7 @@ from gold.endpoint import endpoint_running, query_endpoint
 from gold.publish import publish
 from lakehouse import savepoints
 from lakehouse.broker import Broker
+from lakehouse.ports import free_port
 from lakehouse.publish import create_topics
 from lakehouse.status import lake_status
 from silver.cuts import last_batch

@@ -18,12 +18,12 @@ import psutil
 import pytest
 import structlog
 from live_shop import LiveShop, assert_right, until
-from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
 from bronze.settings import LakeSettings
+from lakehouse.ports import free_port
 
 SECONDS = int(os.environ.get("LAKEHOUSE_SOAK", "0"))
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")

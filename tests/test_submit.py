@@ -16,7 +16,6 @@ import pyspark
 import pytest
 from deltalake import DeltaTable
 from live_shop import until
-from ports import free_port
 from s3_server import SECRET
 
 from bronze.checkpoint import claim, newest_batch
@@ -27,6 +26,7 @@ from lakehouse.broker import Broker
 from lakehouse.generate import Counts, generate_shop
 from lakehouse.jars import fetch_jars
 from lakehouse.java import prepare_spark
+from lakehouse.ports import free_port
 from lakehouse.publish import create_topics, publish
 
 ROOT = Path(__file__).parents[1]

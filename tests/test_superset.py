@@ -18,11 +18,11 @@ import pytest
 import yaml
 from browser import chromium
 from deltalake import DeltaTable
-from ports import free_port
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from bronze.settings import LakeSettings
 from gold.results import BuildResult
+from lakehouse.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 EXPORT = ROOT / "deploy" / "superset" / "dashboard"

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -112,10 +111,3 @@ def folder_bytes(folder: Path) -> int:
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
             size += file.stat().st_blocks * 512 if file.is_file() else 0
     return size
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -15,7 +15,6 @@ import pytest
 from certificates import issue
 from cryptography.hazmat.primitives import serialization
 from deltalake import DeltaTable
-from ports import free_port
 from pyspark.sql import SparkSession
 from topic import LiveTopic, Outgoing
 
@@ -27,6 +26,7 @@ from bronze.job import await_streams
 from bronze.options import PulsarOptions
 from bronze.settings import TOKEN_ENV, LakeSettings, load_settings
 from lakehouse.broker import start_broker
+from lakehouse.ports import free_port
 
 KEY = secrets.token_bytes(32)
 URLS = {"service_url": "pulsar://127.0.0.1:6650", "admin_url": "http://127.0.0.1:8080"}

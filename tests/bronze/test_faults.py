@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import re
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,19 +16,20 @@ from urllib.parse import urlsplit
 import pytest
 from deltalake import DeltaTable
 from live_shop import until
-from ports import free_port
 from pyspark.sql import SparkSession
 from tcp_proxy import TcpProxy
 from tenacity import Retrying, stop_after_delay, wait_fixed
 from topic import LiveTopic, Outgoing
 
 from bronze.admin import PulsarAdmin, TopicNotFoundError
+from bronze.errors import BrokerError
 from bronze.ingest import ingest
 from bronze.offsets import Position
 from bronze.progress import topic_lag
 from bronze.settings import LakeSettings, load_settings
 from bronze.streams import Stream
 from lakehouse.broker import Broker, start_broker
+from lakehouse.ports import FIRST, LAST, free_port
 
 DEADLINE_SECONDS = 120
 
@@ -54,6 +57,12 @@ class FragileBroker:
 
     def stop(self) -> None:
         self._broker.stop()
+
+    def bookie_port(self) -> int:
+        """The port that the bookie keeps, as ledgers name it by that."""
+        cookie = self._settings.home_dir / "pulsar" / "bookkeeper" / "current" / "VERSION"
+        [port] = re.findall(r'bookieHost: ".*:(\d+)"', cookie.read_text())
+        return int(port)
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +160,13 @@ def test_a_stream_outlives_a_restart_of_the_broker(
     fragile_topic.send(numbered(0, 50))
     landed(fragile_topic, fragile_stream, 50)
     fragile.stop()
+    port = fragile.bookie_port()
+    assert FIRST <= port < LAST, "no outgoing connection takes it meanwhile"
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(BrokerError, match="Failed to start.*; .*Address already in use"),
+    ):
+        fragile.start()
     fragile.start()
     fragile_topic.send(numbered(50, 90))
     found = landed(fragile_topic, fragile_stream, 90)

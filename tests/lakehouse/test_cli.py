@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from ports import free_port
 from typer.main import get_command
 
 from bronze.settings import SHOP_TOPICS, LakeSettings
 from bronze.topics import load_topics
 from lakehouse import cli
 from lakehouse.java import SUPPORTED, java_version
+from lakehouse.ports import free_port
 from lakehouse.proof import Proof
 from silver.person import Found, Person
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from ports import free_port
 from s3_server import BUCKET, S3Server
 
 from bronze.errors import SettingsError
@@ -31,6 +30,7 @@ from lakehouse.metastore import (
     metastore_java,
     properties,
 )
+from lakehouse.ports import free_port
 
 PASSWORD = f"canary-{secrets.token_urlsafe(12)}"
 PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)

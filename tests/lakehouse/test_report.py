@@ -12,13 +12,13 @@ import vl_convert
 from browser import chromium
 from bs4 import BeautifulSoup
 from deltalake import DeltaTable, write_deltalake
-from ports import free_port
 
 from bronze.errors import LakehouseError, SettingsError
 from bronze.settings import LakeSettings, load_settings
 from bronze.tables import delta_tables
 from bronze.topics import load_topics
 from gold.docs import docs_page
+from lakehouse.ports import free_port
 from lakehouse.report import write_report
 from lakehouse.report.blocks import Figure
 from lakehouse.report.sales import revenue_over_time

@@ -14,13 +14,13 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
-from ports import free_port
 from pydantic import SecretStr
 
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings, load_settings
 from gold.endpoint import connect, credentials, is_loopback, tls_context
 from lakehouse import cli, doctor
+from lakehouse.ports import free_port
 from lakehouse.sql_guard import hive_configuration, read_certificates, require_guard
 from lakehouse.sql_users import add_user, read_users, users_file
 

@@ -13,7 +13,6 @@ import pytest
 from certificates import issue
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
-from ports import free_port
 from pyhive import hive
 from shop_lake import ShopLake
 from sqlalchemy import create_engine, text
@@ -27,6 +26,7 @@ from gold.dbt import run_dbt
 from gold.endpoint import SqlError, connect, endpoint_running, plain_sasl, query_endpoint
 from gold.errors import GoldError
 from lakehouse import cli
+from lakehouse.ports import free_port
 from lakehouse.sql_endpoint import start_endpoint
 from lakehouse.sql_users import add_user, remove_user
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ports import free_port
 
 from bronze.errors import BrokerError, LakehouseError
 from bronze.settings import load_settings
 from bronze.topics import load_topics
 from lakehouse import cli
 from lakehouse.context import lake
+from lakehouse.ports import free_port
 from lakehouse.status import TableStatus
 from lakehouse.watch import watch
 
