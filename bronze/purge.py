@@ -7,16 +7,18 @@ the number of the version.
 """
 
 import re
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
-from bronze.storage import delete_file, files_below, open_table
+from bronze.storage import delete_file, files_below, in_bucket, is_table, open_table
 
 LOG = "_delta_log"
 VERSION = re.compile(r"^\.?(\d{20})\.")
+PARQUET_END = b"PAR1"
 
 
 def commit_nothing(spark: SparkSession, path: str, note: str) -> None:
@@ -48,6 +50,37 @@ def purge(settings: LakeSettings, path: str) -> int:
     for name in gone:
         delete_file(settings, f"{path}/{name}")
     return len(gone)
+
+
+def delete_torn(settings: LakeSettings) -> int:
+    """Delete Parquet files without an end, which killed writers left; returns how many there were.
+
+    No version has them, nor can they be read and searched. One that the version of today names was
+    damaged later, and stays. Nobody may write meanwhile. A bucket has none: objects appear whole.
+    """
+    if in_bucket(settings):
+        return 0
+    tables = Path(settings.tables)
+    torn = [file for file in tables.rglob("*.parquet") if not _has_end(file)]
+    gone = [file for file in torn if file not in _live(settings, tables, file)]
+    for file in gone:
+        file.unlink()
+    return len(gone)
+
+
+def _has_end(file: Path) -> bool:
+    with file.open("rb") as content:
+        content.seek(max(0, file.stat().st_size - len(PARQUET_END)))
+        return content.read() == PARQUET_END
+
+
+def _live(settings: LakeSettings, tables: Path, file: Path) -> set[Path]:
+    """The files of today of the table whose folder a file is in."""
+    folder = tables.joinpath(*file.relative_to(tables).parts[:2])
+    if not is_table(settings, folder):
+        return set()
+    added = pa.table(open_table(settings, folder).get_add_actions())
+    return {folder / name for name in added["path"].to_pylist()}
 
 
 def _is_past(name: str, live: set[str], version: int) -> bool:

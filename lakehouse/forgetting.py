@@ -22,7 +22,7 @@ from bronze.errors import LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.job import await_streams
 from bronze.object_versions import delete_old_versions
-from bronze.purge import commit_nothing, purge
+from bronze.purge import commit_nothing, delete_torn, purge
 from bronze.redact import redact
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
@@ -183,6 +183,7 @@ def _take_out(
         commit_nothing(spark, path, _now())
     _go_on_behind(settings, topics, checkpoint, number)
     delete(settings, f"{settings.tables}/{BESIDE}")
+    delete_torn(settings)
     _purge(spark, settings, paths)
 
 

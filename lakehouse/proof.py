@@ -25,6 +25,7 @@ from silver.forgotten import mentions, people_of
 from silver.person import Person
 
 STATISTICS = 32  # characters that Delta's statistics keep of a string
+UNREADABLE = "unreadable Parquet"
 COLUMNS = ("where", "files", "bytes", "found")
 
 
@@ -127,11 +128,16 @@ class Proof:
         where = file.where
         yield from self._in_text(raw, where)
         if file.place.endswith(".parquet"):
-            parquet = pq.ParquetFile(pa.BufferReader(raw))
-            for batch in parquet.iter_batches():
-                for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                    for path, values in _leaves((name,), column):
-                        yield from self._in_column(path, values, where)
+            try:
+                yield from self._in_parquet(pq.ParquetFile(pa.BufferReader(raw)), where)
+            except (pa.ArrowInvalid, OSError):  # without an end, or damaged within
+                yield UNREADABLE
+
+    def _in_parquet(self, parquet: pq.ParquetFile, where: str) -> Iterator[str]:
+        for batch in parquet.iter_batches():
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for path, values in _leaves((name,), column):
+                    yield from self._in_column(path, values, where)
 
     def _in_text(self, raw: bytes, where: str) -> Iterator[str]:
         yield from (name for name, pattern in self._texts.items() if pattern.search(raw))

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from collector import Collector, collecting
 from java_client import JavaClient, java_gateway
 from personal import protection
-from ports import free_port
 from pyspark.sql import SparkSession
 from s3_server import ADDRESS, BUCKET, CREDENTIALS, S3Server, serving
 from shop_lake import ShopLake
@@ -24,6 +25,7 @@ from gold.catalog import register
 from gold.results import BuildResult
 from lakehouse.broker import Broker, start_broker
 from lakehouse.generate import generate_shop
+from lakehouse.ports import free_port
 from lakehouse.session import build_session
 from lakehouse.sql_endpoint import start_endpoint
 
@@ -150,9 +152,9 @@ def shop_lake(
     lake = ShopLake(spark, settings, load_topics(settings.topics))
     lake.fill(shop_files)
     # What a kill has left of a model that was being created.
-    torn = Path(settings.table_path("gold_build", "stg_users"))
-    (torn / "_delta_log" / "_staged_commits").mkdir(parents=True)
-    (torn / "part-00000-torn.snappy.parquet").touch()
+    begun = Path(settings.table_path("gold_build", "stg_users"))
+    (begun / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    pq.write_table(pa.table({"user_id": [1]}), begun / "part-00000-begun.snappy.parquet")
     register(spark, lake.settings, lake.topics)
     return lake
 

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from bronze.errors import LakehouseError
-from bronze.purge import purge
+from bronze.purge import delete_torn, purge
 from bronze.settings import load_settings
 
 
@@ -37,3 +37,29 @@ def test_a_purged_table_has_its_rows_and_its_version_and_no_past(tmp_path: Path)
     with pytest.raises(LakehouseError, match="Nothing of it was deleted"):
         purge(settings, str(path))
     assert (path / "_delta_log" / f"{version:020}.json").exists()
+
+
+def test_torn_files_are_deleted_and_no_others(tmp_path: Path) -> None:
+    settings = load_settings(home=tmp_path)
+    table = Path(settings.table_path("silver", "a table"))
+    write_deltalake(table, pa.table({"n": [1]}))
+    [live] = table.glob("*.parquet")
+    whole = live.read_bytes()
+    begun = Path(settings.table_path("gold", "begun"))
+    (begun / "_delta_log").mkdir(parents=True)
+    torn = [
+        table / "part-2.parquet",
+        table / "_change_data" / "cdc-1.parquet",
+        begun / "part-1.parquet",
+    ]
+    others = [table / "part-3.parquet", begun / "part-2.parquet", begun / "notes.csv"]
+    torn[1].parent.mkdir()
+    for file in torn:
+        file.write_bytes(whole[:-1])
+    torn[2].write_bytes(b"")
+    for file in others:
+        file.write_bytes(whole)
+    live.write_bytes(whole[:-1])
+    assert delete_torn(settings) == len(torn)
+    assert [file for file in torn if file.exists()] == []
+    assert [file for file in (live, *others) if not file.exists()] == []

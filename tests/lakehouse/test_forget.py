@@ -22,7 +22,7 @@ from bronze.object_versions import sdk
 from bronze.settings import SHOP_TOPICS, load_settings
 from bronze.storage import in_bucket
 from lakehouse.forgetting import forget
-from lakehouse.proof import Proof
+from lakehouse.proof import UNREADABLE, Proof
 from lakehouse.status import lake_status
 from silver.forgotten import FORGOTTEN, pseudonym
 from silver.rebuild import rebuild
@@ -141,12 +141,18 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
             run(lake)
     with pytest.raises(CheckpointError, match="`lakehouse forget` was interrupted"):
         lake.refine()
+    torn = settings.lake_dir / "silver" / "items_state" / "part-9.parquet"
+    torn.parent.mkdir(parents=True, exist_ok=True)
+    torn.write_bytes(b"PAR1" + SECOND.encode())
 
     proof = run(lake)
     assert proof is not None
     assert proof.values == ["emailAddress", "firstName"], "the last name is not hers alone"
     assert traces(lake) == {}
     assert [part.found for part in proof.search() if part.found] == []
+    torn.write_bytes(b"PAR1")
+    assert [part.found for part in proof.search() if part.found] == [[(str(torn), UNREADABLE)]]
+    torn.unlink()
     assert_others_are_as_they_were(lake, [*first_batch(), *second_batch()])
     assert_books_agree(lake, {"bronze.users": 12, "bronze.orders": 8})
     note = DirectTable(FORGOTTEN, settings).rows(["topic", "reason", "messages"])
