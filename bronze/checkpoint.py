@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import structlog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from bronze.errors import CheckpointError
+from bronze.failures import RunBatch, interruptible
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
 from bronze.tables import TableSpec
@@ -43,6 +43,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = str(path)
+        self.query = path.name
         self._file = path / IDENTITY
         self._lock = lock
         stored = json.loads(self._file.read_text()) if self._file.exists() else {}
@@ -292,17 +293,19 @@ class Running:
 
 
 def start_query(
-    writer: DataStreamWriter,
+    rows: DataFrame,
+    run_batch: RunBatch,
     trigger: str,
     checkpoint: Checkpoint,
     *,
     available_now: bool,
 ) -> Running:
-    """Start a query on its claimed checkpoint.
+    """Start a query that runs a function for each batch, on its claimed checkpoint.
 
     With `available_now` it ends when it has caught up, else it begins a batch each `trigger`, such
     as "1 second", if there is something new.
     """
+    writer = rows.writeStream.queryName(checkpoint.query).foreachBatch(interruptible(run_batch))
     writer = writer.option("checkpointLocation", checkpoint.path)
     if available_now:
         writer = writer.trigger(availableNow=True)

@@ -1,15 +1,56 @@
 """What an error says that went through Spark and Java, and whether to try again may mend it."""
 
+import functools
 import pkgutil
 import re
+from collections.abc import Callable
 
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 
 from bronze.errors import LakehouseError
 
 OWN = re.compile(r"((?:bronze|silver|gold)\.[\w.]*Error): (.+)")
+# What a batch gets from Java when its query is stopped: it waited, or a job of it ran.
+STOPPED = re.compile(
+    r"java\.lang\.InterruptedException|java\.io\.InterruptedIOException"
+    r"|java\.nio\.channels\.ClosedByInterruptException|SPARK_JOB_CANCELLED"
+)
+# As Spark knows it: `StreamExecution.isInterruptionException`.
+INTERRUPTED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling: "
+    "{why} (java.lang.InterruptedException)"
+)
 NO_SPARK = (Py4JNetworkError, ConnectionRefusedError)
+
+
+RunBatch = Callable[[DataFrame, int], None]
+
+
+class BatchInterruptedError(Exception):
+    """A batch was cancelled, as its query was stopped."""
+
+
+def interruptible(run_batch: RunBatch) -> RunBatch:
+    """A batch of which Spark understands that it was cancelled because the query was stopped.
+
+    Spark looks for that in the traceback that Python tells it, by a regular expression that
+    overflows the stack where more than some 1,000 characters follow, as Java's trace does.
+    """
+
+    @functools.wraps(run_batch)
+    def run(rows: DataFrame, batch_id: int) -> None:
+        try:
+            run_batch(rows, batch_id)
+        except Py4JJavaError as error:
+            found = STOPPED.search(str(error))
+            if found is None:
+                raise
+            told = INTERRUPTED.format(why=found[0])
+            raise BatchInterruptedError(told) from None
+
+    return run
 
 
 def explain(error: Exception) -> str:

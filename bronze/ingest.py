@@ -76,8 +76,8 @@ def ingest_topic(
         .load()
     )
     landing = Landing(settings, table, checkpoint)
-    writer = messages.writeStream.queryName(name).foreachBatch(landing.land)
-    return start_query(writer, settings.trigger, checkpoint, available_now=available_now)
+    trigger = settings.trigger
+    return start_query(messages, landing.land, trigger, checkpoint, available_now=available_now)
 
 
 def _limits(settings: LakeSettings) -> dict[str, str]:

@@ -88,8 +88,8 @@ def publish_table(
             )
 
         # By batches, as a stream cannot be sorted.
-        writer = changes.writeStream.queryName(name).foreachBatch(send)
-        return start_query(writer, settings.trigger, checkpoint, available_now=available_now)
+        trigger = settings.trigger
+        return start_query(changes, send, trigger, checkpoint, available_now=available_now)
 
     return Stream(name, settings, start, available_now=available_now).begin()
 

@@ -110,9 +110,8 @@ def refine_all(
         session.conf.set(name, value)
     listen(session, settings)
     messages = read_bronze(session, settings, topics)
-    writer = messages.writeStream.queryName(QUERY).foreachBatch(batch.refine)
     trigger = settings.silver_trigger
-    return start_query(writer, trigger, checkpoint, available_now=available_now)
+    return start_query(messages, batch.refine, trigger, checkpoint, available_now=available_now)
 
 
 def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:

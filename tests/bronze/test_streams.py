@@ -13,15 +13,16 @@ from typing import Any
 import psutil
 import pytest
 from deltalake import DeltaTable
-from live_shop import until
+from live_shop import DEADLINE_SECONDS, until
 from messages import message, order
 from py4j.protocol import Py4JNetworkError
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from silver_lake import SilverLake
 from structlog.testing import capture_logs
 from topic import LiveTopic, Outgoing, events
 
-from bronze.checkpoint import Running, claim, newest_batch
+from bronze.checkpoint import Running, claim, newest_batch, start_query
 from bronze.errors import BrokerError, CheckpointError, LakehouseError
 from bronze.failures import explain, may_pass
 from bronze.ingest import ingest
@@ -170,6 +171,66 @@ def kept(streams: list[Stream]) -> Iterator[None]:
         finally:
             stop.set()
     assert [each.exception() for each in endings] == [None] * len(streams)
+
+
+class Uncaught:
+    """Takes what threads of Java end with; implements Java's interface."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def uncaughtException(self, _: Any, error: Any) -> None:
+        """Called by Java."""
+        self.errors.append(error.toString())
+
+    class Java:
+        implements = ("java.lang.Thread$UncaughtExceptionHandler",)
+
+
+@pytest.fixture
+def uncaught(spark: SparkSession) -> Iterator[Uncaught]:
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
+    ensure_callback_server_started(gateway)
+    found, thread = Uncaught(), gateway.jvm.java.lang.Thread
+    before = thread.getDefaultUncaughtExceptionHandler()
+    thread.setDefaultUncaughtExceptionHandler(found)
+    yield found
+    thread.setDefaultUncaughtExceptionHandler(before)
+
+
+def wait_in_java(spark: SparkSession) -> None:
+    spark._jvm.java.lang.Thread.sleep(1000 * DEADLINE_SECONDS)  # type: ignore[union-attr]  # noqa: SLF001
+
+
+def run_a_long_job(spark: SparkSession) -> None:
+    spark.range(1 << 50).selectExpr("sum(id * id % 7)").collect()
+
+
+@pytest.mark.parametrize("work", [wait_in_java, run_a_long_job])
+def test_a_batch_that_takes_too_long_is_cancelled_when_told_to_stop_without_an_error(
+    spark: SparkSession,
+    settings: LakeSettings,
+    uncaught: Uncaught,
+    work: Callable[[SparkSession], None],
+) -> None:
+    impatient = settings.model_copy(update={"stop_seconds": 0.1})
+    begun = Event()
+
+    def run_batch(rows: DataFrame, _: int) -> None:
+        begun.set()
+        work(rows.sparkSession)
+
+    def start() -> Running:
+        rows = spark.readStream.format("rate").load()
+        checkpoint = claim(impatient, "bronze.slow")
+        return start_query(rows, run_batch, "0 seconds", checkpoint, available_now=False)
+
+    stream = Stream("bronze.slow", impatient, start, available_now=False).begin()
+    with capture_logs() as logs, kept([stream]):
+        assert begun.wait(DEADLINE_SECONDS)
+    assert [line["event"].partition(",")[0] for line in logs] == ["stopped within a batch"]
+    assert stream.query.exception() is None
+    assert uncaught.errors == []
 
 
 def payloads(settings: LakeSettings, name: str) -> list[bytes]:
