@@ -11,6 +11,7 @@ replay would be dropped or kept as a whole.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,7 @@ class SinkOptions:
 
     Columns of the rows: `payload` (binary or string; NULL is sent as an empty message, which in a
     changelog deletes the key), and where wanted `key`, `event_time`, `properties` and `partition`:
-    without the latter, the key chooses the partition.
+    without the latter, the key chooses the partition, and rows without a key go round.
     """
 
     connection: Connection
@@ -159,7 +160,10 @@ def _send(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch_id: int
         producers = _Producers(client, options.topic, name)
         for batch in batches:
             for row in batch.to_pylist():
-                producers.of(row.get("partition")).send_async(
+                partition = row.get("partition")
+                if partition is None and row.get("key") is None and sequence is not None:
+                    partition = producers.spread(sequence)
+                producers.of(partition).send_async(
                     _bytes(row["payload"]), confirmed, sequence_id=sequence, **_metadata(row)
                 )
                 sequence = None if sequence is None else sequence + 1
@@ -177,7 +181,11 @@ def _send(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch_id: int
 
 
 class _Producers:
-    """One producer for the topic, or one for each partition that rows name."""
+    """A producer for messages whose key chooses the partition, and one for each other partition.
+
+    Both may write to one partition, so they need two names. That of a task ends with its number, so
+    none of another query is like that of a partition.
+    """
 
     def __init__(self, client: Any, topic: str, name: str | None) -> None:
         self._client = client
@@ -190,11 +198,27 @@ class _Producers:
             topic = self._topic if partition is None else f"{self._topic}-partition-{partition}"
             self._made[partition] = self._client.create_producer(
                 topic,
-                producer_name=self._name,
+                producer_name=self._name if partition is None else self._name_at(partition),
                 block_if_queue_full=True,
                 max_pending_messages=MAX_PENDING,
             )
         return self._made[partition]
+
+    def spread(self, number: int) -> int | None:
+        """The partition of a message without a key; None if there is but one.
+
+        The client would begin anywhere: in a replay the broker would find messages in partitions
+        where it has a later one already and drop them, or take them again.
+        """
+        count = self._partitions
+        return number % count if count > 1 else None
+
+    @cached_property
+    def _partitions(self) -> int:
+        return len(self._client.get_topic_partitions(self._topic))
+
+    def _name_at(self, partition: int) -> str | None:
+        return None if self._name is None else f"{self._name}.{partition}"
 
     def flush(self) -> None:
         for producer in self._made.values():

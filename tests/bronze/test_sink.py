@@ -13,7 +13,7 @@ from bronze.admin import PulsarAdmin
 from bronze.errors import SettingsError
 from bronze.failures import explain
 from bronze.settings import LakeSettings
-from bronze.sink import SinkOptions
+from bronze.sink import ROWS_BITS, SinkOptions
 from bronze.source import PulsarDataSource
 from lakehouse.broker import Broker
 
@@ -130,7 +130,32 @@ def test_a_batch_write_with_an_id_adds_nothing_when_it_is_repeated(
     for batch in (1, 1, 2):
         writer = frame.write.format("pulsar").mode("append").options(**options(topic))
         writer.option("producerName", "mine").option("batchId", str(batch)).save()
-    assert len(there(spark, topic)) == 18
+    found = [(int(row.payload), row.partition) for row in there(spark, topic)]
+    by_task = [range(4), range(4, 9)]
+    assert sorted(found) == sorted(
+        (payload, ((batch << ROWS_BITS) + number) % 3)
+        for batch in (1, 2)
+        for task in by_task
+        for number, payload in enumerate(task)
+    )
+
+
+def test_rows_may_or_may_not_have_a_key_and_a_partition(
+    spark: SparkSession, topic: LiveTopic
+) -> None:
+    """All in one task, whose producers reach the same partitions."""
+    frame = spark.range(30).selectExpr(
+        "cast(id as string) as payload",
+        "CASE id % 3 WHEN 0 THEN cast(id as string) END as key",
+        "CASE id % 3 WHEN 1 THEN 2 END as partition",
+    )
+    for _ in range(2):
+        writer = frame.coalesce(1).write.format("pulsar").mode("append").options(**options(topic))
+        writer.option("producerName", "mine").option("batchId", "1").save()
+    found = {int(row.payload): row for row in there(spark, topic)}
+    assert len(there(spark, topic)) == len(found) == 30
+    assert {found[number].partition for number in range(1, 30, 3)} == {2}
+    assert {row.partition for row in found.values()} == {0, 1, 2}
 
 
 def test_a_schema_or_option_that_does_not_fit_is_refused_by_name() -> None:
