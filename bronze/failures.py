@@ -24,7 +24,6 @@ INTERRUPTED = (
 )
 NO_SPARK = (Py4JNetworkError, ConnectionRefusedError)
 
-
 RunBatch = Callable[[DataFrame, int], None]
 
 

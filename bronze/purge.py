@@ -9,10 +9,11 @@ the number of the version.
 import re
 from pathlib import Path
 
-import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.errors import LakehouseError
+from bronze.files import files_of
 from bronze.settings import LakeSettings
 from bronze.storage import delete_file, files_below, in_bucket, is_table, open_table
 
@@ -38,7 +39,7 @@ def purge(settings: LakeSettings, path: str) -> int:
     """
     table = open_table(settings, path)
     table.create_checkpoint()
-    live = set(pa.table(table.get_add_actions())["path"].to_pylist())
+    live = _live(table)
     there = files_below(settings, path)
     if lost := sorted(live - there.keys()):
         message = (
@@ -60,9 +61,8 @@ def delete_torn(settings: LakeSettings) -> int:
     """
     if in_bucket(settings):
         return 0
-    tables = Path(settings.tables)
-    torn = [file for file in tables.rglob("*.parquet") if not _has_end(file)]
-    gone = [file for file in torn if file not in _live(settings, tables, file)]
+    torn = [file for file in Path(settings.tables).rglob("*.parquet") if not _has_end(file)]
+    gone = [file for file in torn if not _is_live(settings, file)]
     for file in gone:
         file.unlink()
     return len(gone)
@@ -74,13 +74,18 @@ def _has_end(file: Path) -> bool:
         return content.read() == PARQUET_END
 
 
-def _live(settings: LakeSettings, tables: Path, file: Path) -> set[Path]:
-    """The files of today of the table whose folder a file is in."""
+def _is_live(settings: LakeSettings, file: Path) -> bool:
+    """Whether the version of today of the table whose folder a file is in names it."""
+    tables = Path(settings.tables)
     folder = tables.joinpath(*file.relative_to(tables).parts[:2])
     if not is_table(settings, folder):
-        return set()
-    added = pa.table(open_table(settings, folder).get_add_actions())
-    return {folder / name for name in added["path"].to_pylist()}
+        return False
+    return str(file.relative_to(folder)) in _live(open_table(settings, folder))
+
+
+def _live(table: DeltaTable) -> set[str]:
+    """The paths of the data files of a version."""
+    return set(files_of(table)["path"].to_pylist())
 
 
 def _is_past(name: str, live: set[str], version: int) -> bool:

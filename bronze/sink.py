@@ -195,10 +195,12 @@ class _Producers:
 
     def of(self, partition: int | None) -> Any:
         if partition not in self._made:
-            topic = self._topic if partition is None else f"{self._topic}-partition-{partition}"
+            topic, name = self._topic, self._name
+            if partition is not None:
+                topic, name = f"{topic}-partition-{partition}", name and f"{name}.{partition}"
             self._made[partition] = self._client.create_producer(
                 topic,
-                producer_name=self._name if partition is None else self._name_at(partition),
+                producer_name=name,
                 block_if_queue_full=True,
                 max_pending_messages=MAX_PENDING,
             )
@@ -216,9 +218,6 @@ class _Producers:
     @cached_property
     def _partitions(self) -> int:
         return len(self._client.get_topic_partitions(self._topic))
-
-    def _name_at(self, partition: int) -> str | None:
-        return None if self._name is None else f"{self._name}.{partition}"
 
     def flush(self) -> None:
         for producer in self._made.values():
