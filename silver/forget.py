@@ -137,14 +137,16 @@ class Removal:
         if not topic.merged_into:
             return
         types = {column.name: column.type for column in lookup_columns(topic)}
-        row = F.col(lookup)
-        for name in (snake_case(topic.merged_into), "resolved_id"):
-            found = row[name]
+        before = after = F.col(lookup)
+        names = (snake_case(topic.merged_into), "resolved_id")
+        for name in names:
+            found = before[name]
             for text, other in self._person.pseudonyms.items():
-                is_theirs = row[name] == F.lit(self._person.typed(text))
+                is_theirs = before[name] == F.lit(self._person.typed(text))
                 found = F.when(is_theirs, F.lit(other).cast(types[name])).otherwise(found)
-            whole: Values = {lookup: row.withField(name, found).cast(kind), **self._batch}
-            delta.update(row[name].isin(self._person.keys), whole)
+            after = after.withField(name, found)
+        is_named = [before[name].isin(self._person.keys) for name in names]
+        delta.update(is_named[0] | is_named[1], {lookup: after.cast(kind), **self._batch})
 
     def _tombstone(self, named: Column) -> Column:
         """The row that a lookup of the pseudonym brings."""
