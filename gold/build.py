@@ -10,7 +10,6 @@ read from its `run_results.json` (`results.py`), never from its log.
 
 import contextlib
 import datetime as dt
-import fcntl
 import hashlib
 import json
 import subprocess
@@ -28,6 +27,7 @@ from gold.dbt import PROJECT, dbt_environment
 from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
 from gold.lineage import told
+from gold.lock import alone, require_whole
 from gold.publish import PublishedCut, last_published, publish, undo_unpublished
 from gold.results import BuildResult, NodeResult, read_results
 from gold.tables import RUNS
@@ -183,22 +183,26 @@ class PreparedBuild:
 def prepare_build(
     settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
 ) -> Iterator[PreparedBuild]:
-    """Start dbt, to `run` it within the block; arguments as of `build_gold`."""
+    """Start dbt, to `run` it within the block; arguments and errors as of `build_gold`.
+
+    The caller holds the lock of gold (`alone`).
+    """
     target = target_path(settings)
     log_file = settings.home_dir / "logs" / "dbt.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        alone(settings),
-        log_file.open("w") as output,
-        subprocess.Popen(
-            [sys.executable, "-c", WAIT_AND_RUN],
-            cwd=PROJECT,
-            env={**dbt_environment(settings, target), "LAKEHOUSE_UNDONE": "true"},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        ) as process,
-    ):
+    with contextlib.ExitStack() as stack:
+        require_whole(settings)
+        output = stack.enter_context(log_file.open("w"))
+        process = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-c", WAIT_AND_RUN],
+                cwd=PROJECT,
+                env={**dbt_environment(settings, target), "LAKEHOUSE_UNDONE": "true"},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        )
         yield PreparedBuild(settings, process, target, log_file, select, full_refresh)
 
 
@@ -217,20 +221,11 @@ def build_gold(
         GoldError: the endpoint does not let us in or is not to be trusted, dbt could not run, or a
             model or test failed; names them with dbt's message.
     """
-    with prepare_build(settings, select=select, full_refresh=full_refresh) as build:
+    with (
+        alone(settings),
+        prepare_build(settings, select=select, full_refresh=full_refresh) as build,
+    ):
         return build.run()
-
-
-@contextlib.contextmanager
-def alone(settings: LakeSettings) -> Iterator[None]:
-    """Two runs of dbt would build the same tables."""
-    with (settings.home_dir / "gold.lock").open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            message = "Gold is being built already, by another process; let it finish, or stop it."
-            raise GoldError(message) from error
-        yield
 
 
 def _checksum(gate: Mapping[str, object]) -> str:

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from bronze.settings import LakeSettings
 from bronze.storage import delete, open_table
-from gold.build import alone
 from gold.catalog import literal
 from gold.dbt import run_dbt
 from gold.endpoint import query_endpoint
 from gold.errors import GoldError
+from gold.lock import alone
 from gold.results import read_results
 
 SCHEMA = "gold_evaluation"

@@ -10,6 +10,7 @@ from bronze.storage import newest_version
 from bronze.tables import delta_tables
 from gold.build import prepare_build
 from gold.errors import GoldError
+from gold.lock import alone
 from gold.results import BuildResult
 
 POLL_SECONDS = 2.0
@@ -48,7 +49,7 @@ def keep_fresh(
     begun = -every
     with stop_signal() as stop:
         while not stop.is_set():
-            with prepare_build(settings) as build:
+            with alone(settings), prepare_build(settings) as build:
                 stop.wait(begun + every - time.monotonic())
                 seen = _wait_for_change(settings, seen, stop)
                 if seen is None:

@@ -29,8 +29,9 @@ from bronze.settings import LakeSettings
 from bronze.storage import delete, open_table
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
-from gold.build import alone, build_gold
+from gold.build import prepare_build
 from gold.errors import GoldError
+from gold.lock import alone
 from gold.publish import note_versions
 from gold.tables import BUILT, RUNS
 from gold.tables import CUTS as GOLD_CUTS
@@ -81,7 +82,24 @@ def forget(
         GoldError: gold could not be built anew; the other layers are done.
     """
     whose = check(settings, topics, key, topic)
-    with alone(settings), _claimed(settings, topics) as checkpoints:
+    with alone(settings):
+        proof = _forget(spark, settings, topics, whose, key, agree, reason)
+        if proof is not None:
+            _renew_gold(spark, settings)
+    return proof
+
+
+def _forget(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    whose: Topic,
+    key: str,
+    agree: Agree,
+    reason: str,
+) -> Proof | None:
+    """Take a person out of bronze and silver."""
+    with _claimed(settings, topics) as checkpoints:
         if not _is_interrupted(settings):
             await_streams(refine(spark, settings, topics, available_now=True))
         silver = checkpoints[QUERY] = claim(settings, QUERY, COMMAND)
@@ -101,7 +119,6 @@ def forget(
                 checkpoint.expect(None)
         finally:
             silver.release()
-    _renew_gold(spark, settings)
     return proof
 
 
@@ -224,7 +241,8 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
     if not built:
         return
     try:
-        build_gold(settings, full_refresh=True)
+        with prepare_build(settings, full_refresh=True) as build:
+            build.run()
     except GoldError as error:
         message = (
             "The person is gone from bronze and silver, and gold still has what it had: "

@@ -13,6 +13,7 @@ from bronze.storage import delete, in_bucket, is_there
 from bronze.topics import TopicFile
 from gold.catalog import LAYERS
 from gold.evaluate import SCHEMA as EVALUATION
+from gold.lock import alone
 from lakehouse.broker import broker_answers, left_over_broker
 from silver.rebuild import BESIDE
 
@@ -44,20 +45,22 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
     Raises:
         SettingsError: the embedded broker of this home runs.
         CheckpointError: a query of this lake runs.
+        GoldError: gold is being built.
     """
     if left_over_broker(settings) is not None:
         message = f"The lakehouse of {settings.home_dir} is running; stop it first (Ctrl-C there)."
         raise SettingsError(message)
-    queries = [path.name for path in settings.checkpoints_dir.glob("*")]
-    held = [claim(settings, query) for query in queries]
-    if broker_answers(settings):
-        _drop_subscriptions(settings, topics)
-    for place in _layers(settings):  # before the checkpoints, without which no table is taken
-        delete(settings, place)
-    for folder in _folders(settings):
-        shutil.rmtree(folder)
-    for checkpoint in held:
-        checkpoint.release()
+    with alone(settings):
+        queries = [path.name for path in settings.checkpoints_dir.glob("*")]
+        held = [claim(settings, query) for query in queries]
+        if broker_answers(settings):
+            _drop_subscriptions(settings, topics)
+        for place in _layers(settings):  # before the checkpoints, without which no table is taken
+            delete(settings, place)
+        for folder in _folders(settings):
+            shutil.rmtree(folder)
+        for checkpoint in held:
+            checkpoint.release()
 
 
 def _drop_subscriptions(settings: LakeSettings, topics: TopicFile) -> None:

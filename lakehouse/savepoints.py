@@ -30,6 +30,7 @@ from bronze.settings import LakeSettings
 from bronze.storage import delete, is_there, open_table
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
+from gold.lock import alone
 from gold.publish import last_published
 from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
 from silver.refine import QUERY, require_bronze
@@ -141,11 +142,14 @@ def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
 
 
 def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name: str) -> None:
-    """Bring tables and streams back to a savepoint; no stream may run. Goes on if interrupted.
+    """Bring tables and streams back to a savepoint; neither a stream nor gold may run.
+
+    Goes on if interrupted: until it has ended, the streams and gold refuse to start.
 
     Raises:
         SettingsError: there is no such savepoint, or topics were added since.
         CheckpointError: a stream runs.
+        GoldError: gold is being built.
         LakehouseError: what a table was like then is no longer kept.
     """
     savepoint = _find(settings, name)
@@ -159,7 +163,7 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
             raise SettingsError(message)
     paths = {table: settings.table_path(*table.split(".")) for table in sorted(savepoint.versions)}
     command = f"lakehouse savepoint restore {name}"
-    with _all_claimed(settings, topics, command) as checkpoints:
+    with alone(settings), _all_claimed(settings, topics, command) as checkpoints:
         for full_name, path in paths.items():
             _see_it_is_kept(settings, path, savepoint.versions[full_name], full_name)
         for checkpoint in checkpoints.values():

@@ -1,0 +1,59 @@
+"""The lock of a lake's gold: one command at a time builds, publishes, restores or deletes it.
+
+It is a file in the home folder, and the operating system releases it when its process ends.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from bronze.checkpoint import UNFINISHED
+from bronze.settings import LakeSettings
+from gold.errors import GoldError
+from silver.refine import QUERY
+
+GOLD = "gold"
+
+
+@contextlib.contextmanager
+def alone(settings: LakeSettings, what: str = GOLD) -> Iterator[None]:
+    """Hold a lock of gold for the block; called by each command that writes gold's tables.
+
+    Args:
+        settings: the lake.
+        what: what is locked: gold itself, or a schema of its own that another command builds.
+
+    Raises:
+        GoldError: another process holds it.
+    """
+    settings.home_dir.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(settings.home_dir / f"{what}.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        message = (
+            f"Another process builds {what} or restores it (it holds {lock.lock_file}). Wait until "
+            "it has finished, or stop it, then run this again."
+        )
+        raise GoldError(message) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def require_whole(settings: LakeSettings) -> None:
+    """See that no command was interrupted while it rewrote silver or gold.
+
+    Raises:
+        GoldError: one was; gold built now would show tables that do not belong together.
+    """
+    note = Path(settings.checkpoint_path(QUERY)) / UNFINISHED
+    if note.exists():
+        message = (
+            f"`{note.read_text()}` was interrupted, so the tables do not belong together and gold "
+            "is not built from them. Run it again: it goes on."
+        )
+        raise GoldError(message)

@@ -1,0 +1,60 @@
+"""Commands that write gold's tables exclude one another; none of them waits without a word."""
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from bronze.checkpoint import claim
+from bronze.settings import LakeSettings
+from bronze.topics import load_topics
+from gold.build import build_gold
+from gold.errors import GoldError
+from gold.lock import alone
+from lakehouse import savepoints
+from lakehouse.reset import reset
+from silver.refine import QUERY
+
+NO_SPARK = cast(SparkSession, None)  # each command is refused before it needs one
+
+
+def restore(settings: LakeSettings) -> None:
+    savepoints.restore(NO_SPARK, settings, load_topics(settings.topics), "then")
+
+
+def start_over(settings: LakeSettings) -> None:
+    reset(settings, load_topics(settings.topics))
+
+
+@pytest.fixture
+def lake(tmp_path: Any) -> LakeSettings:
+    """A lake that has a savepoint, and neither a broker nor an endpoint."""
+    settings = LakeSettings(home=tmp_path, sql_port=1, pulsar_admin_url="http://127.0.0.1:1")
+    then = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    moment = savepoints.Savepoint(
+        name="then", created_at=then, silver_batch=0, versions={}, places={}
+    )
+    file = settings.lake_dir / "_savepoints" / "then.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(moment.model_dump_json())
+    return settings
+
+
+@pytest.mark.parametrize("command", [restore, start_over, build_gold])
+def test_a_command_that_writes_gold_is_refused_while_another_one_runs(
+    command: Callable[[LakeSettings], object], lake: LakeSettings
+) -> None:
+    there = sorted(lake.lake_dir.rglob("*"))
+    with alone(lake), pytest.raises(GoldError, match="Another process builds gold or restores it"):
+        command(lake)
+    assert sorted(lake.lake_dir.rglob("*")) == there
+
+
+def test_gold_is_not_built_from_a_lake_that_was_left_within_a_restore(lake: LakeSettings) -> None:
+    checkpoint = claim(lake, QUERY)
+    checkpoint.expect("lakehouse savepoint restore then")
+    checkpoint.release()
+    with pytest.raises(GoldError, match="`lakehouse savepoint restore then` was interrupted"):
+        build_gold(lake)
