@@ -1,11 +1,19 @@
 """Whether checkpoints and tables belong together (invariant 6), read without changing anything."""
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bronze.checkpoint import IDENTITY, UNFINISHED, WRITER, is_whole, newest_file, query_id
+from bronze.checkpoint import (
+    TOGETHER,
+    WRITER,
+    identity,
+    interrupted,
+    is_whole,
+    newest_file,
+    query_id,
+)
+from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
 from bronze.tables import TableSpec
@@ -16,17 +24,14 @@ def disagreements(
 ) -> Iterator[tuple[str, str]]:
     """What keeps a query from going on, each with what to do; the query may run meanwhile."""
     folder = Path(settings.checkpoint_path(query))
-    together = (
-        "Put the table and checkpoint that belong together back in place (a backup of one "
-        "moment), or start over with `lakehouse reset`."
-    )
-    identity = _identity(folder / IDENTITY)
-    if identity is None:
-        yield f"{folder / IDENTITY} cannot be read", together
+    try:
+        own = identity(folder)
+    except CheckpointError as error:
+        yield str(error).removesuffix(f" {TOGETHER}"), TOGETHER
         return
-    if (folder / UNFINISHED).exists():
-        command = (folder / UNFINISHED).read_text()
-        yield f"`{command}` was interrupted", "Run it again: it goes on."
+    command = interrupted(folder)
+    if command is not None:
+        yield f"`{command or 'a command'}` was interrupted", "Run it again: it goes on."
     for log in ("offsets", "commits"):
         newest = newest_file(folder / log)
         if newest is not None and not is_whole(newest):
@@ -34,34 +39,25 @@ def disagreements(
     # Before the tables: while the query runs, they may be ahead of what was read here.
     commit = newest_file(folder / "commits")
     for table in tables:
-        for what in _apart(settings, table, identity, folder, commit):
-            yield what, together
-
-
-def _identity(file: Path) -> dict[str, Any] | None:
-    """The content of the file, empty if the query has not run yet, None if it is torn."""
-    try:
-        stored: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    except ValueError:
-        return None
-    return stored
+        for what in _apart(settings, table, own, folder, commit):
+            yield what, TOGETHER
 
 
 def _apart(
     settings: LakeSettings,
     table: TableSpec,
-    identity: dict[str, Any],
+    own: dict[str, Any],
     folder: Path,
     commit: Path | None,
 ) -> Iterator[str]:
-    known = identity.get("tables", {}).get(table.full_name)
+    known = own.get("tables", {}).get(table.full_name)
     if not table.exists(settings):
         if known:
             yield f"the table {table.full_name} is gone"
         return
     delta = open_table(settings, table.path(settings))
     metadata = delta.metadata()
-    if metadata.configuration.get(WRITER) != identity.get("checkpoint"):
+    if metadata.configuration.get(WRITER) != own.get("checkpoint"):
         yield f"the table {table.full_name} was written from another checkpoint"
     elif known and known != str(metadata.id):
         yield f"{table.full_name} is another table than the checkpoint has written to"

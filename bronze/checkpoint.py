@@ -8,7 +8,6 @@ the file names the tables' ids. Anything else is refused at start.
 
 import fcntl
 import json
-import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from bronze.durable import delete_durably, read_json, write_durably
 from bronze.errors import CheckpointError
 from bronze.failures import RunBatch, interruptible
 from bronze.settings import LakeSettings
@@ -28,29 +28,59 @@ from bronze.tables import TableSpec
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
 UNFINISHED = "lakehouse.unfinished"
+TOGETHER = (
+    "Put the table and checkpoint that belong together back in place (a backup of one moment), or "
+    "start over with `lakehouse reset`."
+)
 
 log = structlog.get_logger()
 
 
 def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
-    """The id of a query's checkpoint, None if it has not run yet."""
-    file = Path(settings.checkpoint_path(query)) / IDENTITY
-    return json.loads(file.read_text())["checkpoint"] if file.exists() else None
+    """The id of a query's checkpoint, None if it has not run yet.
+
+    Raises:
+        CheckpointError: its file is torn.
+    """
+    return identity(Path(settings.checkpoint_path(query))).get("checkpoint")
+
+
+def identity(checkpoint: Path) -> dict[str, Any]:
+    """What the folder of a checkpoint says of itself; nothing if its query has not run yet.
+
+    Raises:
+        CheckpointError: the file is torn.
+    """
+    return read_json(checkpoint / IDENTITY, TOGETHER, CheckpointError) or {}
+
+
+def interrupted(checkpoint: Path) -> str | None:
+    """The command that must be run again before the query of a checkpoint may start, if any.
+
+    Empty if the note is torn, so that it does not say which command it was.
+    """
+    note = checkpoint / UNFINISHED
+    return note.read_text().strip("\0") if note.exists() else None
 
 
 class Checkpoint:
-    """The claimed checkpoint of one query; released when the process ends or by `release`."""
+    """The claimed checkpoint of one query; released when the process ends or by `release`.
+
+    Raises:
+        CheckpointError: its file is torn.
+    """
 
     def __init__(self, path: Path, lock: IO[str]) -> None:
         self.path = str(path)
         self.query = path.name
         self._file = path / IDENTITY
         self._lock = lock
-        stored = json.loads(self._file.read_text()) if self._file.exists() else {}
+        stored = identity(path)
         self.id: str = stored.get("checkpoint", uuid.uuid4().hex)
         self._generation: str = stored.get("generation", self.id)
         self._tables: dict[str, str] = stored.get("tables", {})
-        self._save()
+        if not stored:
+            self._save()
 
     def own(self, spark: SparkSession, settings: LakeSettings, table: TableSpec) -> None:
         """Create the table for this checkpoint, or check that it is its own.
@@ -75,8 +105,9 @@ class Checkpoint:
             self._refuse(f"has written to another table than the {table.full_name} of today")
         if there and (added := table.evolve(spark, settings, delta)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
-        self._tables[table.full_name] = str(metadata.id)
-        self._save()
+        if known is None:
+            self._tables[table.full_name] = str(metadata.id)
+            self._save()
 
     def check_logs(self, settings: LakeSettings, tables: Sequence[TableSpec]) -> None:
         """See that the newest files of Spark's two logs are whole: a power cut may tear them.
@@ -118,10 +149,11 @@ class Checkpoint:
 
     def expect(self, command: str | None) -> None:
         """From now on, refuse to be claimed but by a command that must go on; None: by all."""
+        note = self._file.parent / UNFINISHED
         if command is None:
-            (self._file.parent / UNFINISHED).unlink(missing_ok=True)
+            delete_durably(note)
         else:
-            (self._file.parent / UNFINISHED).write_text(command)
+            write_durably(note, command)
 
     def ends(self, batch: int) -> dict[str, Any]:
         """The offsets that a planned batch ends at, by source."""
@@ -148,20 +180,14 @@ class Checkpoint:
 
     def _save(self) -> None:
         stored = {"checkpoint": self.id, "generation": self._generation, "tables": self._tables}
-        content = json.dumps(stored, indent=1)
-        draft = self._file.with_suffix(".tmp")
-        draft.write_text(content)
-        os.replace(draft, self._file)
+        write_durably(self._file, json.dumps(stored, indent=1))
 
     def _refuse_torn(self, file: Path, remedy: str) -> None:
         message = f"{file} is torn, as after a power cut: Spark cannot go on from it. {remedy}."
         raise CheckpointError(message)
 
     def _refuse(self, what: str) -> None:
-        message = (
-            f"Checkpoint {self.path} {what}. Put the table and checkpoint that belong together "
-            "back in place (a backup of one moment), or start over with `lakehouse reset`."
-        )
+        message = f"Checkpoint {self.path} {what}. {TOGETHER}"
         raise CheckpointError(message)
 
 
@@ -188,15 +214,25 @@ def claim(settings: LakeSettings, query: str, command: str | None = None) -> Che
             "would corrupt it. Stop the other one first (`lakehouse status` shows what runs)."
         )
         raise CheckpointError(message) from error
-    expected = path / UNFINISHED
-    if expected.exists() and expected.read_text() != command:
+    try:
+        _refuse_interrupted(path, command)
+        return Checkpoint(path, lock)
+    except BaseException:
         lock.close()
-        message = (
-            f"`{expected.read_text()}` was interrupted, and the tables of query {query} are not "
-            "whole. Run it again: it goes on."
-        )
-        raise CheckpointError(message)
-    return Checkpoint(path, lock)
+        raise
+
+
+def _refuse_interrupted(path: Path, command: str | None) -> None:
+    expected = interrupted(path)
+    if expected is None or expected == command or (not expected and command):
+        return
+    named = f"`{expected}`" if expected else "A command that replaces tables"
+    again = "it" if expected else "the command that ran last (forget, replay or savepoint restore)"
+    message = (
+        f"{named} was interrupted, and the tables of query {path.name} are not whole. "
+        f"Run {again} again: it goes on."
+    )
+    raise CheckpointError(message)
 
 
 def claim_tables(
@@ -240,14 +276,28 @@ def source_offsets(text: str) -> dict[str, Any]:
 
 
 def query_id(checkpoint: str | Path) -> str:
-    """Spark's own id of the query of a checkpoint, which has begun."""
-    return str(json.loads((Path(checkpoint) / "metadata").read_text())["id"])
+    """Spark's own id of the query of a checkpoint, which has begun.
+
+    Raises:
+        CheckpointError: the file that has it is torn or gone.
+    """
+    stored = read_json(Path(checkpoint) / "metadata", TOGETHER, CheckpointError)
+    if stored is None:
+        message = f"{checkpoint} has no file `metadata`, which Spark made there. {TOGETHER}"
+        raise CheckpointError(message)
+    return str(stored["id"])
 
 
 def newest_file(folder: Path) -> Path | None:
     """The file of the last batch in one of Spark's two logs, None if there is none."""
     batches = [file for file in folder.glob("*") if file.name.isdigit()]
     return max(batches, key=lambda file: int(file.name), default=None)
+
+
+def write_log(file: Path, content: str) -> None:
+    """Write or replace a file of Spark's, in its folder for a checkpoint or one of its two logs."""
+    delete_durably(file.with_name(f".{file.name}.crc"))  # Hadoop's checksum of the old one
+    write_durably(file, content)
 
 
 def newest_batch(settings: LakeSettings, query: str) -> int | None:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from bronze.checkpoint import Checkpoint, query_id
 from bronze.direct import DirectTable
+from bronze.durable import write_durably
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.upkeep import BronzeUpkeep
@@ -78,7 +79,7 @@ class Landing:
         if messages.num_rows:
             self._few = min(FEW, DRIVER_BYTES * messages.num_rows // messages.nbytes)
             if not few // 2 < self._few < few * 2:
-                self._learnt.write_text(str(self._few))
+                write_durably(self._learnt, str(self._few))
         return messages, few
 
     def _few_at_first(self, checkpoint: Checkpoint) -> int:

@@ -8,7 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bronze.checkpoint import Checkpoint, newest_batch, query_id, source_offsets
+from bronze.checkpoint import (
+    TOGETHER,
+    Checkpoint,
+    newest_batch,
+    query_id,
+    source_offsets,
+    write_log,
+)
+from bronze.durable import delete_durably, read_json, write_durably
 from bronze.errors import CheckpointError
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
@@ -54,9 +62,7 @@ class Place:
         delta = open_table(settings, table.path(settings), version)
         batch = delta.transaction_version(query_id(folder))
         if batch is None:  # nothing since the query began, or was moved
-            begun = folder / BEGUN
-            stored = json.loads(begun.read_text()) if begun.exists() else None
-            return cls(**stored) if stored else None
+            return cls.begun(folder)
         place = cls.of(settings, table.full_name, batch)
         if place is None:
             message = (
@@ -65,6 +71,16 @@ class Place:
             )
             raise CheckpointError(message)
         return place
+
+    @classmethod
+    def begun(cls, checkpoint: Path) -> "Place | None":
+        """The place that a query was moved to last; None if it never was, or to its beginning.
+
+        Raises:
+            CheckpointError: the file that has it is torn.
+        """
+        stored = read_json(checkpoint / BEGUN, TOGETHER, CheckpointError)
+        return cls(**stored) if stored else None
 
     @property
     def ends(self) -> dict[str, Any]:
@@ -82,17 +98,20 @@ def move(checkpoint: Checkpoint, place: Place | None) -> None:
     """Make a query go on behind a place, or from its beginning.
 
     It gets another id, and so do its batches: the tables may know those with the same numbers.
+
+    What the query goes on from is written before anything old is deleted, so a process that is
+    killed in between leaves a checkpoint that can be moved again. The caller sees to it that the
+    query does not start until then (`Checkpoint.expect`).
     """
     folder = Path(checkpoint.path)
+    write_durably(folder / BEGUN, json.dumps(asdict(place) if place else {}))
+    write_log(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
+    checkpoint.begin_generation()
+    kept = set() if place is None else {max(place.batch - 1, 0), place.batch}  # Spark reads two
     for log in LOGS:
         (folder / log).mkdir(exist_ok=True)
-        for file in (folder / log).iterdir():
-            file.unlink()
-    (folder / ".metadata.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old one
-    (folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-    checkpoint.begin_generation()
-    (folder / BEGUN).write_text(json.dumps(asdict(place) if place else None))
-    if place is not None:
-        for batch in {max(place.batch - 1, 0), place.batch}:  # Spark reads the last two
-            (folder / "offsets" / str(batch)).write_text(place.offsets)
-            (folder / "commits" / str(batch)).write_text(COMMIT)
+        for batch in sorted(kept):
+            content = place.offsets if place and log == "offsets" else COMMIT
+            write_log(folder / log / str(batch), content)
+        old = [file for file in (folder / log).iterdir() if file.name not in map(str, kept)]
+        delete_durably(*old)

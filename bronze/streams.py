@@ -30,6 +30,7 @@ from tenacity import (
 )
 
 from bronze.checkpoint import Checkpoint, Running, last_commit
+from bronze.durable import delete_durably, read_json, write_durably
 from bronze.errors import LakehouseError
 from bronze.failures import NO_SPARK, explain, may_pass
 from bronze.lineage import Flow, State, StreamRuns
@@ -53,9 +54,13 @@ class GivenUp(NamedTuple):
 def given_up(settings: LakeSettings, query: str) -> GivenUp | None:
     """Whether a stream was given up and has not been started since."""
     file = _note(settings, query)
-    if not file.exists():
+    try:
+        stored = read_json(file, "The log says why.")
+    except LakehouseError as error:
+        then = dt.datetime.fromtimestamp(file.stat().st_mtime, dt.timezone.utc)
+        return GivenUp(then, str(error))
+    if stored is None:
         return None
-    stored = json.loads(file.read_text())
     return GivenUp(dt.datetime.fromisoformat(stored["at"]), stored["reason"])
 
 
@@ -213,7 +218,7 @@ class Stream:
         self._runs.begin()
         self._running = self._start()
         self._runs.started(self.query)
-        _note(self._settings, self.name).unlink(missing_ok=True)
+        delete_durably(_note(self._settings, self.name))
 
     def _finish(self, query: StreamingQuery) -> bool:
         """Let the query finish the batch under way, as `StreamingQuery.stop` would cancel it.
@@ -262,7 +267,7 @@ class Stream:
         log.error("stream given up", stream=self.name, error=reason)
         told = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
         with contextlib.suppress(OSError):  # a lake that is gone or full is the reason, maybe
-            _note(self._settings, self.name).write_text(json.dumps(told))
+            write_durably(_note(self._settings, self.name), json.dumps(told))
         if isinstance(error, LakehouseError):
             return error
         tries = self._settings.restarts

@@ -22,6 +22,7 @@ from tenacity import (
 )
 
 from bronze.admin import PulsarAdmin
+from bronze.durable import read_json, write_durably
 from bronze.errors import BrokerError, SettingsError
 from bronze.settings import LakeSettings
 from lakehouse.jars import fetch_jars
@@ -88,9 +89,10 @@ def broker_answers(settings: LakeSettings) -> bool:
 def left_over_broker(settings: LakeSettings) -> Broker | None:
     """The embedded broker of this home that runs already, perhaps left by a killed process."""
     record = _record(settings)
-    if not record.exists():
+    stored = read_json(record, "Stop the broker of this folder if one runs, and delete the file.")
+    if stored is None:
         return None
-    pid = int(json.loads(record.read_text())["pid"])
+    pid = int(stored["pid"])
     command = Path(f"/proc/{pid}/cmdline")
     alive = _alive(pid) and (not command.exists() or b"pulsar" in command.read_bytes())
     return Broker(pid, record) if alive else None
@@ -138,7 +140,7 @@ def start_broker(
         )
     record = _record(settings)
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps({"pid": process.pid}))
+    write_durably(record, json.dumps({"pid": process.pid}))
     broker = Broker(process.pid, record)
     try:
         _wait_until_healthy(settings, process, log)

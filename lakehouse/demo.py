@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from bronze.durable import write_durably
 from bronze.errors import SettingsError
 from bronze.ingest import ingest
 from bronze.job import await_streams
@@ -144,7 +145,7 @@ def _empty_home(settings: LakeSettings) -> None:
     if there:
         shutil.rmtree(home)
     home.mkdir(parents=True)
-    (home / MARK).write_text(json.dumps({"made_by": "lakehouse demo"}))
+    write_durably(home / MARK, json.dumps({"made_by": "lakehouse demo"}))
 
 
 def _report(

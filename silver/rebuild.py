@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from bronze.checkpoint import Checkpoint, claim, claim_tables
 from bronze.direct import DirectTable, OpenTables
+from bronze.durable import write_durably
 from bronze.errors import LakehouseError, SettingsError
 from bronze.failures import explain
 from bronze.job import await_streams
@@ -64,7 +65,7 @@ def rebuild(
         if not (side.lake_dir / BUILT).exists():
             _prepare(spark, settings, side, topics, begin)
             await_streams(refine(spark, side, topics, available_now=True))
-            (side.lake_dir / BUILT).touch()
+            write_durably(side.lake_dir / BUILT, "")
         checkpoint.expect(COMMAND)
         _swap(spark, settings, side, topics, checkpoint)
         checkpoint.expect(None)

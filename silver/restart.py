@@ -6,10 +6,9 @@ have it, and the query ends with `None.get`, whenever it is started. So it is wr
 """
 
 import json
-import os
 from pathlib import Path
 
-from bronze.checkpoint import Checkpoint
+from bronze.checkpoint import Checkpoint, write_log
 
 ASKED_FOR = "spark.sql.shuffle.partitions"
 # Any number will do that is the same in both: it says how many parts a stateful operator has, and
@@ -31,7 +30,4 @@ def _complete(plan: Path) -> None:
     version, metadata, *offsets = plan.read_text().split("\n")
     stored = json.loads(metadata)
     stored["conf"][ASKED_FOR] = PARTITIONS
-    draft = plan.with_name(f".{plan.name}.completed")
-    draft.write_text("\n".join([version, json.dumps(stored), *offsets]))
-    plan.with_name(f".{plan.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old one
-    os.replace(draft, plan)
+    write_log(plan, "\n".join([version, json.dumps(stored), *offsets]))

@@ -12,6 +12,7 @@ import altair as alt
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from bronze.durable import write_durably
 from bronze.errors import LakehouseError, SettingsError
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile
@@ -66,9 +67,7 @@ def write_report(
         docs=os.path.relpath(docs, out.resolve().parent) if docs.exists() else None,
     )
     out.parent.mkdir(parents=True, exist_ok=True)
-    draft = out.with_name(f"{out.name}.tmp")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(out)
+    write_durably(out, text)
     return out
 
 

@@ -203,7 +203,7 @@ def test_a_checkpoint_and_a_table_that_agree_are_well(landed: LakeSettings, tmp_
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        (IDENTITY, "{", "cannot be read"),
+        (IDENTITY, "{", "empty or torn"),
         (IDENTITY, '{"checkpoint": "x"}', "was written from another checkpoint"),
         ("offsets/3", "v1", "offsets/3 is torn"),
         ("commits/3", "v1", "commits/3 is torn"),
