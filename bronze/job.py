@@ -6,13 +6,11 @@
 import contextlib
 import os
 import signal
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import FrameType
-from typing import Annotated, Any, Protocol
+from typing import Any, Protocol
 
 import structlog
 import typer
@@ -20,12 +18,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+from bronze.command import AvailableNow, exit_with
 from bronze.errors import LakehouseError, SettingsError
 from bronze.exporter import LayerCollector, serving
-from bronze.failures import NO_SPARK, explain
+from bronze.failures import NO_SPARK
 from bronze.log_store import add_log_store
-from bronze.logs import configure_logs, is_json
-from bronze.redaction import redact
+from bronze.logs import configure_logs
 from bronze.settings import LakeSettings, load_settings
 from bronze.storage import require_bucket, spark_options
 from bronze.streams import Stream
@@ -33,10 +31,6 @@ from bronze.topics import TopicFile, load_topics
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose Java process starts ours
-
-AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Catch up with what is there, then exit.")
-]
 
 log = structlog.get_logger()
 
@@ -172,36 +166,3 @@ def stop_signal() -> Iterator[Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda: False) -> None:
-    """Run a command line; an error is one message on stderr and an exit code.
-
-    Exit codes: 2 for what the user can mend, 130 after Ctrl-C, 1 for what nobody foresaw. Where
-    `traces` says so, the traceback comes first. Where logs are JSON, so is the error.
-    """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        app()
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except Exception as error:
-        message, exit_code = _verdict(error)
-        if is_json():
-            log.error("failed", error=message, exit_code=exit_code, exc_info=traces())
-        else:
-            if traces():
-                typer.echo(redact(traceback.format_exc()), err=True)
-            typer.secho("Error: ", fg="red", err=True, nl=False)
-            typer.echo(redact(message), err=True)
-        sys.exit(exit_code)
-
-
-def _verdict(error: Exception) -> tuple[str, int]:
-    if isinstance(error, LakehouseError):
-        return str(error), error.exit_code
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}. See that it exists and may be written.", 2
-    if isinstance(error, NO_SPARK):
-        return explain(error), 1
-    return f"{type(error).__name__}: {explain(error)}", 1

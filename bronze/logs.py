@@ -7,14 +7,13 @@ with `timestamp`, `level` and `event`; what other libraries log and warn of come
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from bronze.log_format import LogFormat, use_format
 from bronze.redaction import HIDDEN, SECRET_NAME, redact
-
-LogFormat = Literal["text", "json"]
 
 # Python loggers of Spark that report, with a trace, what is then raised or was a mere Ctrl-C.
 LOUD = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -37,16 +36,7 @@ def configure_logs(form: LogFormat = "text") -> None:
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # whatever that is by then
     )
     _take_over_standard_logs(known, renderer)
-    _State.form = form
-
-
-def is_json() -> bool:
-    """Whether a machine reads what is on stderr."""
-    return _State.form == "json"
-
-
-class _State:
-    form: LogFormat = "text"
+    use_format(form)
 
 
 def _renderer(form: LogFormat) -> Processor:

@@ -25,7 +25,7 @@ from bronze.catalog_settings import CatalogSettings
 from bronze.connection import OPTION_OF, Connection
 from bronze.errors import SettingsError
 from bronze.lineage_settings import LineageSettings
-from bronze.logs import LogFormat
+from bronze.log_format import LogFormat
 from bronze.pseudonyms import PseudonymSecret
 from bronze.s3_settings import BucketAddress, S3Settings
 from bronze.spark_settings import SparkSettings

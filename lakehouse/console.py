@@ -1,5 +1,7 @@
 """What people see: results on stdout, progress and errors on stderr."""
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import datetime as dt
@@ -9,17 +11,18 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import IO, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from bronze.logs import is_json
-from lakehouse.jars import Progress as JarProgress
+from bronze.log_format import is_json
+from lakehouse.context import Form
 
-Format = Literal["table", "csv", "json"]
+if TYPE_CHECKING:
+    from lakehouse.jars import Progress as JarProgress
 
 log = structlog.get_logger()
 
@@ -79,7 +82,7 @@ def jar_progress(what: str) -> Iterator[JarProgress]:
 def print_rows(
     columns: Sequence[str],
     rows: Sequence[Sequence[Any]],
-    form: Format = "table",
+    form: Form = "table",
     title: str | None = None,
 ) -> None:
     """Print a result; csv and json are on stdout alone, for other programs."""

@@ -33,6 +33,7 @@ from bronze.streams import given_up
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
 from gold.endpoint import endpoint_running
+from lakehouse import DISTRIBUTION
 from lakehouse.broker import LOOPBACK, broker_answers, is_local
 from lakehouse.connect import PORT_SETTING
 from lakehouse.jars import COMPLETE, jar_folder, read_lock
@@ -43,7 +44,6 @@ from lakehouse.sql_guard import guard_state
 from silver.refine import QUERY
 from silver.tables import silver_tables
 
-PACKAGE = "orders-lakehouse"
 SHOWN = ("pyspark", "delta-spark", "deltalake", "pulsar-client", "dbt-core")
 OLDEST_BROKER, NEXT_BROKER = Version("4.0"), Version("5.0")
 GIB = 1 << 30
@@ -94,7 +94,7 @@ def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
 
 def python() -> Iterator[Finding]:
     """Whether this Python is one that the package asks for."""
-    wanted = importlib.metadata.metadata(PACKAGE)["Requires-Python"]
+    wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
     here = platform.python_version()
     if SpecifierSet(wanted).contains(here):
         yield Finding("python", "ok", here)
@@ -106,7 +106,7 @@ def packages() -> Iterator[Finding]:
     """Whether the installed packages are those that were tried together."""
     shown = []
     wrong = []
-    for line in importlib.metadata.requires(PACKAGE) or []:
+    for line in importlib.metadata.requires(DISTRIBUTION) or []:
         wanted = Requirement(line)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue

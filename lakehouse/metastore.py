@@ -14,7 +14,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pyspark
-import typer
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf
 from pyspark.errors import PySparkException
@@ -26,8 +25,6 @@ from bronze.redaction import hide, redact
 from bronze.secret_files import secret_text
 from bronze.settings import LakeSettings
 from bronze.storage import in_bucket
-from lakehouse.console import out
-from lakehouse.context import lake
 from lakehouse.jars import Progress, fetch_jars
 from lakehouse.java import prepare_spark
 
@@ -45,8 +42,6 @@ MAY_NOTE_VERSION = {
     "hive.metastore.schema.verification": "false",
     "hive.metastore.schema.verification.record.version": "true",
 }
-
-commands = typer.Typer(help="The Hive metastore, where one is set (LAKEHOUSE_METASTORE).")
 
 
 class MetastoreError(LakehouseError):
@@ -99,17 +94,6 @@ def properties(settings: LakeSettings) -> dict[str, str]:
         "datanucleus.schema.autoCreateAll": "false",
         "hive.metastore.schema.verification": "true",
     }
-
-
-@commands.command()
-def init() -> None:
-    """Make the tables of a new metastore in an empty database of PostgreSQL.
-
-    Spark and other engines that ask the database need no more. For the service of a Hive, its own
-    `schematool -initSchema` makes them, and more.
-    """
-    with metastore_java(lake.settings) as jvm:
-        out.print(f"{lake.settings.metastore} has Hive's tables, {create(jvm, lake.settings)}.")
 
 
 def create(jvm: Any, settings: LakeSettings) -> str:

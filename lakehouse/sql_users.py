@@ -1,4 +1,4 @@
-"""`lakehouse sql-user`: who may log in to the SQL endpoint, as a file of hashed passwords.
+"""The users who may log in to the SQL endpoint, as a file of hashed passwords.
 
 A line is `NAME:pbkdf2_sha256$ROUNDS$SALT$HASH`, as Django writes it: PBKDF2 is what every Java can
 check, and `PasswordFile.java` does so for each connection. So a change needs no restart.
@@ -8,27 +8,17 @@ import base64
 import hashlib
 import re
 import secrets
-import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from bronze.durable import PRIVATE, write_durably
 from bronze.errors import SettingsError
-from bronze.redaction import hide
 from bronze.secret_files import require_private
 from bronze.settings import LakeSettings
-from lakehouse.console import out, print_rows
-from lakehouse.context import Format, lake
 
 ROUNDS = 600_000  # of OWASP's password storage cheat sheet, for PBKDF2 with SHA-256
 SHORTEST = 12
 NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
 SETTING = "LAKEHOUSE_SQL_USERS_FILE"
-
-commands = typer.Typer(help="Who may log in to the SQL endpoint.")
-Name = Annotated[str, typer.Argument(help="Letters, digits and . _ @ -")]
 
 
 def users_file(settings: LakeSettings) -> Path:
@@ -97,27 +87,3 @@ def _write(settings: LakeSettings, users: dict[str, str]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = (f"{name}:{stored}\n" for name, stored in users.items())
     write_durably(file, "".join(lines), mode=PRIVATE)
-
-
-@commands.command("add")
-def add(name: Name) -> None:
-    """Let a user in by a password, asked for here or read from stdin; replaces an older one."""
-    if sys.stdin.isatty():
-        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-    else:
-        password = sys.stdin.readline().rstrip("\r\n")
-    add_user(lake.settings, name, hide(password))
-    out.print(f"{name} may log in, from the next connection on.", highlight=False)
-
-
-@commands.command("remove")
-def remove(name: Name) -> None:
-    """Let a user in no more; connections that are open stay."""
-    remove_user(lake.settings, name)
-    out.print(f"{name} is let in no more.", highlight=False)
-
-
-@commands.command("list")
-def show(form: Format = "table") -> None:
-    """Show who may log in."""
-    print_rows(("user",), [(name,) for name in read_users(lake.settings)], form)

@@ -16,8 +16,8 @@ from typing import Annotated
 
 import typer
 
+from bronze.command import exit_with
 from bronze.errors import LakehouseError
-from bronze.job import exit_with
 from bronze.settings import LakeSettings, load_settings
 from gold.endpoint import endpoint_running
 from lakehouse.console import err, step

@@ -2,9 +2,9 @@
 
 import pytest
 
+from bronze.command import exit_with
 from bronze.errors import DataLossError, LakehouseError
 from bronze.failures import explain
-from bronze.job import exit_with
 
 THROUGH_SPARK = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] failed:

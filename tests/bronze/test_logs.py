@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from bronze.command import exit_with
 from bronze.connection import Connection
 from bronze.errors import LakehouseError
-from bronze.job import exit_with
 from bronze.logs import configure_logs
 from gold.__main__ import app as gold_job
 from lakehouse import cli

@@ -265,8 +265,12 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
     monkeypatch.setenv("LAKEHOUSE_PSEUDONYM_SECRET", "of the tests, and of no use elsewhere")
     users = load_topics(SHOP_TOPICS).topics["users"]
     who = Person(users, {"42": "-7", "43": "-8"}, {"emailAddress": {"her@example.org"}})
-    for name in ("spark_session", "register", "sql_endpoint"):
-        monkeypatch.setattr(f"lakehouse.forget.{name}", lambda *_: nullcontext())
+    for name in (
+        "lakehouse.run.spark_session",
+        "gold.catalog.register",
+        "lakehouse.up.sql_endpoint",
+    ):
+        monkeypatch.setattr(name, lambda *_: nullcontext())
 
     def forgetting(*given: Any, **_: Any) -> Proof | None:
         found = [Found(users, [], [])]
@@ -302,11 +306,14 @@ def test_gold_leaves_the_port_of_sql_to_up_unless_it_is_to_serve(
         served.append(settings.sql_port)
         return nullcontext()
 
-    for name in ("require_silver", "register", "_show_build"):
-        monkeypatch.setattr(cli, name, lambda *_: None)
-    monkeypatch.setattr(cli, "spark_session", lambda *_: nullcontext())
-    monkeypatch.setattr(cli, "sql_endpoint", serve)
-    monkeypatch.setattr(cli, "build_gold", lambda settings, **_: built.append(settings.sql_port))
+    for name in ("build.require_silver", "catalog.register"):
+        monkeypatch.setattr(f"gold.{name}", lambda *_: None)
+    monkeypatch.setattr("lakehouse.commands.gold._show_build", lambda *_: None)
+    monkeypatch.setattr("lakehouse.run.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr("lakehouse.up.sql_endpoint", serve)
+    monkeypatch.setattr(
+        "gold.build.build_gold", lambda settings, **_: built.append(settings.sql_port)
+    )
     port = int(os.environ["LAKEHOUSE_SQL_PORT"])
     assert run("gold", "--available-now").exit_code == 0
     assert run("gold", "--available-now", "--serve").exit_code == 0

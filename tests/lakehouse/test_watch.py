@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from bronze.errors import BrokerError, LakehouseError
-from bronze.settings import load_settings
-from bronze.topics import load_topics
-from lakehouse import cli
+from lakehouse.commands.status import status
 from lakehouse.context import lake
 from lakehouse.ports import free_port
 from lakehouse.status import TableStatus
@@ -95,9 +93,7 @@ def _read(terminal: int) -> bytes:
 
 
 def test_what_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    settings = load_settings(home=tmp_path)
-    monkeypatch.setattr(lake, "settings", settings, raising=False)
-    monkeypatch.setattr(lake, "topics", load_topics(settings.topics), raising=False)
-    monkeypatch.setattr("lakehouse.cli.watch", lambda *_: pytest.fail("watched"))
+    lake.begin(home=tmp_path)
+    monkeypatch.setattr("lakehouse.watch.watch", lambda *_: pytest.fail("watched"))
     with pytest.raises(LakehouseError, match="drop --format json"):
-        cli.status(form="json", live=True)
+        status(form="json", live=True)

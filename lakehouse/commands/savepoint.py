@@ -1,25 +1,27 @@
-"""`lakehouse savepoint`: name a moment of the lake, and bring tables and streams back to it."""
+"""`lakehouse savepoint`: name a moment of the lake, and restore tables and streams to it."""
 
 import datetime as dt
 from typing import Annotated
 
 import typer
 
-from lakehouse import savepoints
-from lakehouse.console import out, print_rows
 from lakehouse.context import Format, lake
-from lakehouse.run import require_broker, spark_session
 
-commands = typer.Typer(help="Name moments of the lake, and go back to them.")
+commands = typer.Typer(help="Name moments of the lake and restore them.")
 Name = Annotated[str, typer.Argument(help="Name of the savepoint.")]
 
 
 @commands.command()
 def create(name: Name) -> None:
-    """Name the latest moment at which all tables and streams belong together.
+    """Name the latest moment at which all tables and streams are consistent.
 
-    Streams may run. It can be restored while old versions of tables are kept (history_days).
+    Streams may keep running. The savepoint can be restored while old versions of tables are kept
+    (history_days).
     """
+    from lakehouse import savepoints
+    from lakehouse.console import out
+    from lakehouse.run import require_broker
+
     require_broker(lake.settings)
     found = savepoints.create(lake.settings, lake.topics, name)
     out.print(f"Savepoint {name}: silver up to batch {found.silver_batch}.")
@@ -28,6 +30,9 @@ def create(name: Name) -> None:
 @commands.command("list")
 def show(form: Format = "table") -> None:
     """Show all savepoints."""
+    from lakehouse import savepoints
+    from lakehouse.console import print_rows
+
     header = ("savepoint", "created", "restorable until", "silver batch", "tables")
     kept = dt.timedelta(days=lake.settings.history_days)
     rows = [
@@ -39,10 +44,14 @@ def show(form: Format = "table") -> None:
 
 @commands.command()
 def restore(name: Name) -> None:
-    """Bring all tables and streams back to a savepoint; stop the streams, and gold, first.
+    """Restore all tables and streams to a savepoint. Stop the streams and gold first.
 
-    What was published since is read again when they start.
+    When they start again, they read what has been published since.
     """
+    from lakehouse import savepoints
+    from lakehouse.console import out
+    from lakehouse.run import require_broker, spark_session
+
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-savepoint") as spark:
         savepoints.restore(spark, lake.settings, lake.topics, name)
@@ -51,7 +60,11 @@ def restore(name: Name) -> None:
 
 @commands.command()
 def drop(name: Name) -> None:
-    """Forget a savepoint, and let the broker drop the messages that it kept."""
+    """Delete a savepoint, and let the broker drop the messages that it kept."""
+    from lakehouse import savepoints
+    from lakehouse.console import out
+    from lakehouse.run import require_broker
+
     require_broker(lake.settings)
     savepoints.drop(lake.settings, lake.topics, name)
     out.print(f"Savepoint {name} is dropped.")

@@ -1,23 +1,23 @@
-"""`lakehouse quarantine`: see, bring in or give up what silver has refused."""
+"""`lakehouse quarantine`: show, replay or discard the records that silver has refused."""
 
 import sys
 from typing import Annotated
 
 import typer
 
-from lakehouse.console import out, print_rows
 from lakehouse.context import Format, lake
-from lakehouse.run import spark_session
-from silver.quarantine import Selection, discard, records, replay, summary
 
-commands = typer.Typer(help="See, bring in or give up what silver has refused.")
+commands = typer.Typer(help="Show, replay or discard the records that silver has refused.")
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
-WithReason = Annotated[str | None, typer.Option("--reason", help="Only those with this reason.")]
+WithReason = Annotated[str | None, typer.Option("--reason", help="Only records with this reason.")]
 
 
 @commands.command("list")
 def show_summary(form: Format = "table") -> None:
-    """Show by topic and reason how many records are in quarantine, with a sample."""
+    """Show how many records are in quarantine per topic and reason, with a sample."""
+    from lakehouse.console import print_rows
+    from silver.quarantine import summary
+
     header = ("topic", "reason", "status", "records", "first", "last", "sample")
     print_rows(header, summary(lake.settings), form)
 
@@ -26,10 +26,13 @@ def show_summary(form: Format = "table") -> None:
 def show_records(
     topic: OfTopic = None,
     reason: WithReason = None,
-    limit: Annotated[int, typer.Option(min=1, help="Newest records to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the newest records to show.")] = 20,
     form: Format = "table",
 ) -> None:
-    """Show the newest records that are in quarantine, with their payload."""
+    """Show the newest records in quarantine, with their payload."""
+    from lakehouse.console import print_rows
+    from silver.quarantine import Selection, records
+
     selection = Selection(topic, reason)
     selection.check(lake.topics)
     header = ("topic", "reason", "position", "key", "payload", "published")
@@ -38,10 +41,14 @@ def show_records(
 
 @commands.command("replay")
 def bring_in(topic: OfTopic = None, reason: WithReason = None) -> None:
-    """Decode records of the quarantine again, after a fix of the topic file; each comes in once.
+    """Decode records in quarantine again, after the topic file was fixed. Each comes in once.
 
     Stop the silver stream first.
     """
+    from lakehouse.console import out
+    from lakehouse.run import spark_session
+    from silver.quarantine import Selection, replay
+
     with spark_session(lake.settings, "lakehouse-quarantine") as spark:
         done = replay(spark, lake.settings, lake.topics, Selection(topic, reason))
     came_in = done["applied"] + done["superseded"]
@@ -54,10 +61,14 @@ def give_up(
     reason: WithReason = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Give records up: they stay in the table as discarded, and are not replayed any more.
+    """Discard records: they stay in the table, marked as discarded, and are never replayed.
 
     Stop the silver stream first.
     """
+    from lakehouse.console import out
+    from lakehouse.run import spark_session
+    from silver.quarantine import Selection, discard, records
+
     selection = Selection(topic, reason)
     selection.check(lake.topics)
     count = len(records(lake.settings, selection, sys.maxsize))

@@ -1,35 +1,41 @@
-"""`lakehouse forget`: takes a person out of all layers, and shows what was searched and found."""
+"""`lakehouse forget`: erase a person from all layers, and show what was searched and found."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gold.catalog import register
-from lakehouse import forgetting
-from lakehouse.console import err, print_rows
 from lakehouse.context import Format, lake
-from lakehouse.ports import with_own_sql_port
-from lakehouse.proof import COLUMNS, Proof
-from lakehouse.run import spark_session
-from lakehouse.up import sql_endpoint
-from silver.person import Found, Person
+
+if TYPE_CHECKING:
+    from lakehouse.proof import Proof
+    from silver.person import Found, Person
 
 
 def forget(
     person: Annotated[str, typer.Argument(help="Key of the person, such as the id of a user.")],
-    reason: Annotated[str, typer.Option(help="Why; noted in silver.forgotten.")],
+    reason: Annotated[str, typer.Option(help="Why. It is recorded in silver.forgotten.")],
     topic: Annotated[
-        str | None, typer.Option(help="Changelog of people, if the topic file has several.")
+        str | None,
+        typer.Option(help="Changelog of the person, if the topic file has several of people."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     form: Format = "table",
 ) -> None:
-    """Take a person out of all layers, old versions included, after asking; and show that it is so.
+    """Erase a person from all layers, old versions included, after asking, and prove it.
 
     Orders stay, under a pseudonym. Stop the streams and gold first. All old versions of the tables
-    that had something of the person are deleted, and gold is built anew. Exit code 1 if something
-    is left.
+    that held data of the person are deleted, and gold is rebuilt. The exit code is 1 if anything is
+    left.
     """
+    from gold.catalog import register
+    from lakehouse import forgetting
+    from lakehouse.console import err
+    from lakehouse.ports import with_own_sql_port
+    from lakehouse.run import spark_session
+    from lakehouse.up import sql_endpoint
+
     forgetting.check(lake.settings, lake.topics, person, topic)
     with spark_session(lake.settings, "lakehouse-forget") as spark:
         register(spark, lake.settings, lake.topics)
@@ -51,6 +57,8 @@ def forget(
 
 
 def _agree(who: Person, found: list[Found]) -> bool:
+    from lakehouse.console import err
+
     counts = ", ".join(f"{len(x.messages) + len(x.refused)} of {x.topic.name}" for x in found)
     err.print(
         f"This rewrites messages in bronze ({counts}), deletes all old versions of the tables that "
@@ -60,11 +68,14 @@ def _agree(who: Person, found: list[Found]) -> bool:
 
 
 def _show(proof: Proof, form: Format) -> None:
-    """Print what was searched, when Spark has ended and its own files are gone.
+    """Print what was searched. Called after Spark has ended and its own files are gone.
 
     Raises:
-        Exit: something is left; the code is 1.
+        Exit: something is left. The code is 1.
     """
+    from lakehouse.console import err, print_rows
+    from lakehouse.proof import COLUMNS
+
     parts = proof.search()
     print_rows(COLUMNS, [part.cells() for part in parts], form)
     fields = ", ".join(proof.values) or "no field"

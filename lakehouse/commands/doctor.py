@@ -1,0 +1,27 @@
+"""`lakehouse doctor` and `java-home`: check the installation and the lake."""
+
+import typer
+
+from lakehouse.context import Format, lake
+
+
+def doctor(form: Format = "table") -> None:
+    """Check versions, jars, settings, disk, ports, broker, topics and streams. Change nothing.
+
+    The exit code is 1 if a check fails.
+    """
+    from lakehouse.console import print_rows
+    from lakehouse.doctor import COLUMNS, examine
+
+    found = examine(lake.settings, lake.topics)
+    print_rows(COLUMNS, found, form)
+    if any(each.state == "fail" for each in found):
+        raise typer.Exit(1)
+
+
+def java_home() -> None:
+    """Print the JAVA_HOME that Spark is started with, for other Spark programs."""
+    from lakehouse.console import out
+    from lakehouse.java import java_home
+
+    out.print(str(java_home(lake.settings)), soft_wrap=True)

@@ -1,0 +1,129 @@
+"""`lakehouse gold`: build and publish gold, and evaluate its recommendations."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bronze.command import AvailableNow
+from gold.options import Every, FullRefresh, Select, seconds
+from lakehouse.context import Format, lake
+
+if TYPE_CHECKING:
+    from bronze.settings import LakeSettings
+    from gold.errors import GoldError
+    from gold.results import BuildResult
+
+commands = typer.Typer()
+
+
+@commands.callback(invoke_without_command=True)
+def gold(
+    context: typer.Context,
+    available_now: AvailableNow = False,
+    select: Select = None,
+    full_refresh: FullRefresh = False,
+    every: Every = "0s",
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve SQL as well, where no `lakehouse up` does.")
+    ] = False,
+) -> None:
+    """Build, test and publish gold, and again whenever silver changes, unless --available-now.
+
+    Readers see a build once all its tests have passed. Until then they see the one before. If a SQL
+    endpoint is running, it is used. Otherwise a private one is started and used until one is.
+    """
+    if context.invoked_subcommand:
+        return
+    from gold.build import build_gold, require_silver
+
+    pause = seconds(every)
+    require_silver(lake.settings, lake.topics)
+    if available_now or select or full_refresh:
+        with _endpoint(serve=serve) as (settings, _):
+            _show_build(build_gold(settings, select=select, full_refresh=full_refresh))
+        return
+    _keep_fresh(pause, serve=serve)
+
+
+def _keep_fresh(pause: float, *, serve: bool) -> None:
+    from bronze.exporter import serving
+    from gold.keep import keep_fresh
+    from gold.measure import gold_collector
+
+    while True:
+        with _endpoint(serve=serve) as (settings, is_ours), contextlib.ExitStack() as stack:
+            if is_ours:  # else the `up` beside it serves the metrics of gold, on the same port
+                stack.enter_context(serving(settings, gold_collector(settings)))
+            leave = _up_again if is_ours and not serve else None
+            keep_fresh(settings, _show_build, _show_refusal, pause, leave)
+
+
+@contextlib.contextmanager
+def _endpoint(*, serve: bool = False) -> Iterator[tuple[LakeSettings, bool]]:
+    """The running SQL endpoint, or one of our own if none is running.
+
+    Args:
+        serve: start our own at the address of the settings; else on a private port.
+
+    Yields:
+        Settings for it, and whether it is our own.
+    """
+    from gold.catalog import register
+    from gold.endpoint import endpoint_running
+    from lakehouse.ports import with_own_sql_port
+    from lakehouse.run import spark_session
+    from lakehouse.up import sql_endpoint
+
+    if not serve and endpoint_running(lake.settings):
+        yield lake.settings, False
+        return
+    settings = lake.settings if serve else with_own_sql_port(lake.settings)
+    with spark_session(settings, "lakehouse-gold") as spark:
+        register(spark, settings, lake.topics)
+        with sql_endpoint(spark, settings):
+            yield settings, True
+
+
+def _up_again() -> bool:
+    """Whether the endpoint that readers use is running, where they see each build at once."""
+    from gold.endpoint import endpoint_running
+
+    return endpoint_running(lake.settings)
+
+
+def _show_build(result: BuildResult) -> None:
+    from lakehouse.console import err
+
+    for model in result.models:
+        err.print(f"gold.{model.name} {model.status} [dim]{model.seconds:.1f} s[/dim]")
+    done = "published" if result.published else "not published, as others were not built"
+    err.print(f"{len(result.models)} models built, {len(result.tests)} tests passed; {done}")
+
+
+def _show_refusal(error: GoldError) -> None:
+    from lakehouse.console import err
+
+    err.print(f"[red]Error:[/red] {error}", highlight=False)
+
+
+@commands.command()
+def evaluate(form: Format = "table") -> None:
+    """Compare the recommendations with popular and random items, by what accounts bought last.
+
+    The last invoice of each account is held out, and the models of gold recommend ten items from
+    the others. Hit rate: share of the accounts that bought one of them. MRR: mean of 1 / its rank.
+    """
+    from gold.build import require_silver
+    from gold.evaluate import AT, evaluate_recommendations
+    from lakehouse.console import print_rows
+
+    require_silver(lake.settings, lake.topics)
+    with _endpoint() as (settings, _):
+        found = evaluate_recommendations(settings)
+    columns = ("recommender", "accounts", f"hit rate at {AT}", f"MRR at {AT}")
+    rows = [(q.recommender, q.accounts, q.hit_rate, q.reciprocal_rank) for q in found]
+    print_rows(columns, [(*row[:2], *(round(share, 4) for share in row[2:])) for row in rows], form)

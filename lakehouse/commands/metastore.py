@@ -1,0 +1,21 @@
+"""`lakehouse metastore`: create the tables of a Hive metastore."""
+
+import typer
+
+from lakehouse.context import lake
+
+commands = typer.Typer(help="The Hive metastore, if one is set (LAKEHOUSE_METASTORE).")
+
+
+@commands.command()
+def init() -> None:
+    """Create the tables of a new metastore in an empty PostgreSQL database.
+
+    Spark and other engines that ask the database directly need nothing else. For a Hive metastore
+    service, use Hive's own `schematool -initSchema`, which creates more tables.
+    """
+    from lakehouse.console import out
+    from lakehouse.metastore import create, metastore_java
+
+    with metastore_java(lake.settings) as jvm:
+        out.print(f"{lake.settings.metastore} has Hive's tables, {create(jvm, lake.settings)}.")

@@ -1,0 +1,84 @@
+"""`lakehouse publish`, `publish-table`, `create-topics` and `generate`: fill the topics."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bronze.command import AvailableNow
+from lakehouse.context import lake
+
+
+def publish(
+    data: Annotated[
+        Path, typer.Option(help="Folder with a file <topic>.csv for each topic to fill.")
+    ],
+) -> None:
+    """Publish CSV files to the topics, changelogs first."""
+    from lakehouse.console import err, print_rows
+    from lakehouse.publish import create_topics, files_to_publish, publish
+    from lakehouse.run import require_broker
+
+    files_to_publish(lake.topics, data)
+    require_broker(lake.settings)
+    create_topics(lake.settings, lake.topics)
+    sent = publish(
+        lake.settings, lake.topics, data, lambda topic, count: err.print(f"{topic}: {count}")
+    )
+    print_rows(("topic", "published"), list(sent.items()))
+
+
+def publish_table(
+    table: Annotated[str, typer.Argument(help="Table to send, such as silver.users_state.")],
+    topic: Annotated[str, typer.Argument(help="Topic to send to. It is created if missing.")],
+    key: Annotated[list[str], typer.Option(help="Column that identifies a row. Can be repeated.")],
+    op: Annotated[str, typer.Option(help="Field for the kind of change: c, u or d.")] = "op",
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Partitions of the topic, if it is created.")
+    ] = 1,
+    available_now: AvailableNow = False,
+) -> None:
+    """Send the changes of a table to a topic as a changelog: first its rows, then each change.
+
+    Delivery is exactly once if the broker deduplicates in the namespace, else at least once.
+    """
+    from bronze.job import await_streams
+    from lakehouse.publish_table import publish_table
+    from lakehouse.run import require_broker, spark_session
+
+    require_broker(lake.settings)
+    with spark_session(lake.settings, "lakehouse-publish-table") as spark:
+        running = publish_table(
+            spark,
+            lake.settings,
+            table,
+            topic,
+            key=key,
+            op=op,
+            partitions=partitions,
+            available_now=available_now,
+        )
+        await_streams([running])
+
+
+def create_topics() -> None:
+    """Create the declared topics on the broker. Existing topics are left as they are."""
+    from lakehouse.publish import create_topics
+    from lakehouse.run import require_broker
+
+    require_broker(lake.settings)
+    create_topics(lake.settings, lake.topics)
+
+
+def generate(
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the CSV files.")],
+    scale: Annotated[float, typer.Option(min=0.0001, help="1 is the size of the real shop.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
+) -> None:
+    """Write generated users.csv, items.csv and orders.csv."""
+    from lakehouse.console import out
+    from lakehouse.generate import generate_shop
+
+    lake.read()  # for the format of logs and errors; the files need no settings
+    counts = generate_shop(out_dir, scale, seed)
+    out.print(f"{counts.users} users, {counts.items} items, {counts.orders} order lines: {out_dir}")

@@ -1,0 +1,66 @@
+"""`lakehouse replay`: bring back what bronze has lost, or rebuild silver."""
+
+from typing import Annotated
+
+import typer
+
+from bronze.errors import SettingsError
+from lakehouse.context import lake
+
+
+def replay(
+    table: Annotated[str, typer.Option(help="bronze.<topic>, or silver.")],
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", help="Instant (ISO 8601 with a time zone), or a batch of silver."),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", help="Instant.", show_default="everything that has landed")
+    ] = None,
+) -> None:
+    """Bring back messages that a bronze table has lost, or rebuild silver from bronze.
+
+    Bronze: messages published since --from that the broker still has are brought back, each once.
+    Messages that are already in the table stay unchanged. Silver: all its tables are built beside
+    the old ones by today's topic file, from the beginning or from the state of silver at --from.
+    Then each is replaced in one commit. Stop the stream that writes the table first.
+    """
+    if table == "silver":
+        _replay_silver(begin, end)
+        return
+    layer, _, name = table.partition(".")
+    if layer != "bronze" or name not in lake.topics.topics:
+        known = ", ".join(f"bronze.{name}" for name in lake.topics.topics)
+        message = f"'{table}' cannot be replayed; the tables that can are {known}, and silver."
+        raise SettingsError(message)
+    if begin is None:
+        message = f"Name with --from since when messages of {table} are to be brought back."
+        raise SettingsError(message)
+    _replay_bronze(name, begin, end)
+
+
+def _replay_bronze(name: str, begin: str, end: str | None) -> None:
+    from bronze.options import epoch_ms
+    from bronze.replay import replay_topic
+    from lakehouse.console import out
+    from lakehouse.run import require_broker, spark_session
+
+    since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
+    require_broker(lake.settings)
+    with spark_session(lake.settings, "lakehouse-replay") as spark:
+        count = replay_topic(spark, lake.settings, lake.topics.topics[name], since, before)
+    out.print(f"{count} messages were missing in bronze.{name}, and are there now.")
+
+
+def _replay_silver(begin: str | None, end: str | None) -> None:
+    from lakehouse.console import out
+    from lakehouse.run import spark_session
+    from silver.rebuild import cut_at, rebuild
+
+    if end is not None:
+        message = "Silver is replayed up to what bronze has; drop --to."
+        raise SettingsError(message)
+    cut = cut_at(lake.settings, begin) if begin else None
+    with spark_session(lake.settings, "lakehouse-replay") as spark:
+        rebuild(spark, lake.settings, lake.topics, cut)
+    out.print("Silver is made anew. What follows it by its batches, such as gold, sees all rows.")

@@ -1,0 +1,32 @@
+"""`lakehouse report`: a web page about the lake."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lakehouse.context import lake
+
+
+def report(
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="HTML file.", show_default="lakehouse-report.html in the home folder"
+        ),
+    ] = None,
+    docs: Annotated[
+        bool,
+        typer.Option("--docs", help="Also write the docs of the dbt models and link to them."),
+    ] = False,
+) -> None:
+    """Write a web page about flow, sales, customers, rewards, recommendations and pending rows."""
+    from gold.docs import write_docs
+    from lakehouse.console import out
+    from lakehouse.report import write_report
+
+    if docs:
+        write_docs(lake.settings)
+    now = dt.datetime.now(dt.timezone.utc)
+    out.print(str(write_report(lake.settings, lake.topics, out_file, now=now)), soft_wrap=True)

@@ -1,0 +1,26 @@
+"""`lakehouse reset`: delete the lake."""
+
+from typing import Annotated
+
+import typer
+
+from lakehouse.context import lake
+
+
+def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+    """Delete all tables, checkpoints and messages of the embedded broker, after asking."""
+    from bronze.storage import require_bucket
+    from lakehouse.console import out
+    from lakehouse.reset import reset, what_goes
+
+    require_bucket(lake.settings)
+    folders = what_goes(lake.settings)
+    if not folders:
+        out.print("There is nothing to delete.")
+        return
+    out.print("This deletes:\n" + "\n".join(f"  {folder}" for folder in folders))
+    if yes or typer.confirm("Delete?", default=False):
+        reset(lake.settings, lake.topics)
+        out.print("Deleted.")
+    else:
+        out.print("Nothing was deleted.")

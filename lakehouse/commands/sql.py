@@ -1,0 +1,52 @@
+"""`lakehouse sql`: run a statement on the running endpoint, or on a Spark of its own."""
+
+from typing import Annotated, Any
+
+import typer
+
+from lakehouse.context import Format, lake
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help='Such as "select * from gold.reward_points".')],
+    form: Format = "table",
+) -> None:
+    """Run a SQL statement on the running endpoint, or on a Spark of its own if none is running."""
+    from gold.endpoint import endpoint_running, query_endpoint
+    from lakehouse.console import print_rows
+
+    if endpoint_running(lake.settings):
+        columns, rows = query_endpoint(lake.settings, statement)
+    else:
+        columns, rows = _query_spark(statement)
+    if columns:
+        print_rows(columns, rows, form)
+
+
+def _query_spark(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of a statement.
+
+    Raises:
+        SqlError: Spark refused the statement.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Row
+
+    from bronze.failures import explain
+    from gold.catalog import register
+    from gold.endpoint import SqlError
+    from lakehouse.run import spark_session
+
+    with spark_session(lake.settings, "lakehouse-sql") as spark:
+        register(spark, lake.settings, lake.topics)
+        try:
+            result = spark.sql(statement)
+            rows = [
+                tuple(
+                    each.asDict(recursive=True) if isinstance(each, Row) else each for each in row
+                )
+                for row in result.collect()
+            ]
+        except PySparkException as error:
+            raise SqlError(explain(error)) from error
+        return result.columns, rows

@@ -1,0 +1,48 @@
+"""`lakehouse sql-user`: decide who may log in to the SQL endpoint."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lakehouse.context import Format, lake
+
+commands = typer.Typer(help="Manage the users of the SQL endpoint.")
+Name = Annotated[str, typer.Argument(help="Letters, digits and . _ @ -")]
+
+
+@commands.command("add")
+def add(name: Name) -> None:
+    """Let a user log in with a password, which is asked for here or read from stdin.
+
+    The password of an existing user is replaced.
+    """
+    from bronze.redaction import hide
+    from lakehouse.console import out
+    from lakehouse.sql_users import add_user
+
+    if sys.stdin.isatty():
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    add_user(lake.settings, name, hide(password))
+    out.print(f"{name} may log in, from the next connection on.", highlight=False)
+
+
+@commands.command("remove")
+def remove(name: Name) -> None:
+    """Stop a user from logging in. Open connections stay open."""
+    from lakehouse.console import out
+    from lakehouse.sql_users import remove_user
+
+    remove_user(lake.settings, name)
+    out.print(f"{name} is let in no more.", highlight=False)
+
+
+@commands.command("list")
+def show(form: Format = "table") -> None:
+    """Show the users who may log in."""
+    from lakehouse.console import print_rows
+    from lakehouse.sql_users import read_users
+
+    print_rows(("user",), [(name,) for name in read_users(lake.settings)], form)

@@ -1,0 +1,87 @@
+"""`lakehouse demo`, `up`, `bronze` and `silver`: the commands that keep streams running."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bronze.command import AvailableNow
+from lakehouse.context import lake
+
+
+def demo(
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with users.csv, items.csv and orders.csv.")
+    ] = None,
+    scale: Annotated[float, typer.Option(min=0.0001, help="Size of the generated data.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = 1,
+    keep_running: Annotated[
+        bool, typer.Option("--keep-running", help="Keep streaming until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Run everything once on an empty lake and print the results."""
+    from lakehouse.demo import demo
+
+    with _metrics() if keep_running else nullcontext():
+        demo(
+            lake.settings, lake.topics, data=data, scale=scale, seed=seed, keep_running=keep_running
+        )
+
+
+def up() -> None:
+    """Run the broker, the streams and the SQL endpoint until Ctrl-C.
+
+    If a broker answers at the configured address, it is used. Otherwise one is started here.
+    """
+    from lakehouse.up import up
+
+    with _metrics():
+        up(lake.settings, lake.topics)
+
+
+def _metrics() -> AbstractContextManager[None]:
+    """The metrics of all layers, served as the settings say."""
+    from bronze.exporter import serving
+    from bronze.measure import bronze_collector
+    from gold.measure import gold_collector
+    from silver.measure import silver_collector
+
+    layers = (make(lake.settings, lake.topics) for make in (bronze_collector, silver_collector))
+    return serving(lake.settings, *layers, gold_collector(lake.settings))
+
+
+def bronze(available_now: AvailableNow = False) -> None:
+    """Write the messages of the topics to the bronze tables."""
+    from bronze.exporter import serving
+    from bronze.ingest import ingest
+    from bronze.job import await_streams
+    from bronze.measure import bronze_collector
+    from lakehouse.run import require_broker, spark_session
+
+    require_broker(lake.settings)
+    mine = bronze_collector(lake.settings, lake.topics)
+    with (
+        nullcontext() if available_now else serving(lake.settings, mine),
+        spark_session(lake.settings, "lakehouse-bronze") as spark,
+    ):
+        await_streams(ingest(spark, lake.settings, lake.topics, available_now=available_now))
+
+
+def silver(available_now: AvailableNow = False) -> None:
+    """Apply the changelogs of the bronze tables and enrich their events."""
+    from bronze.exporter import serving
+    from bronze.job import await_streams
+    from lakehouse.run import spark_session
+    from silver.measure import silver_collector
+    from silver.refine import refine, require_bronze
+
+    require_bronze(lake.settings, lake.topics)
+    mine = silver_collector(lake.settings, lake.topics)
+    with (
+        nullcontext() if available_now else serving(lake.settings, mine),
+        spark_session(lake.settings, "lakehouse-silver") as spark,
+    ):
+        await_streams(refine(spark, lake.settings, lake.topics, available_now=available_now))
