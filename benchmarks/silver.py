@@ -5,6 +5,7 @@
     python -m benchmarks.silver backfill [--orders 2000000] [--users 1000000]
     python -m benchmarks.silver freshness [--rate 1000] [--seconds 300] [--users 1000000]
     python -m benchmarks.silver week [--batches 288]
+    python -m benchmarks.silver lookups [--batches 5000] [--keys 1000]
 
 `cost`: seconds of a batch of 1,000 orders, and of 1,000 changes of users, by the size of the state,
 and as ratios to the smallest. The batches of all sizes take turns, so that a slow minute of the
@@ -13,7 +14,8 @@ and of ten that are sent again. `backfill`: orders a second of one query that fi
 `freshness`: seconds from the broker's publish time until the commit with the row can be read, while
 orders are published at an even rate; with the batches' length and the number of files at the end.
 `week`: whether batches stay as short as they were: seven days of small batches one after the other,
-each day ending with what the job does once a day.
+each day ending with what the job does once a day. `lookups`: the memory of the process and the time
+of a lookup while the same keys of a changelog change in each batch; without Spark.
 """
 
 import contextlib
@@ -32,7 +34,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -43,7 +45,7 @@ from bronze.job import await_streams
 from bronze.logs import configure_logs
 from bronze.settings import LakeSettings, load_settings
 from bronze.streams import Stream
-from bronze.tables import bronze_table
+from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile, load_topics
 from bronze.upkeep import DAY, DONE
 from lakehouse.broker import start_broker
@@ -51,7 +53,8 @@ from lakehouse.console import print_rows
 from lakehouse.publish import create_topics
 from lakehouse.session import build_session
 from silver.refine import QUERY, refine
-from silver.tables import silver_tables
+from silver.state_cache import StateCache
+from silver.tables import CHANGE_FEED, silver_tables
 
 ITEMS = 1_000
 SIZES = [117_178, 1_000_000, 10_000_000]
@@ -309,6 +312,49 @@ def week(
         running.stop()
     header = ("day", "batch s", "with changes s", "live files", "files", "log files", "MB")
     print_rows(header, rows)
+
+
+@app.command()
+def lookups(
+    batches: Annotated[int, typer.Option(help="Each a version of the state.")] = 5_000,
+    keys: Annotated[int, typer.Option(help="Rows of the state; all change in each batch.")] = 1_000,
+) -> None:
+    """Memory and time of lookups in a changelog whose keys are hot."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = load_settings(home=Path(folder))
+        values = [f"value{n}" for n in range(8)]
+        spec = TableSpec("silver", "hot", "", ())  # made by its path, as it needs no Spark
+        path, schema = (
+            spec.path(settings),
+            [("id", pa.int64()), *((n, pa.string()) for n in values)],
+        )
+        write_deltalake(path, pa.schema(schema).empty_table(), configuration=CHANGE_FEED)
+        state, table = DeltaTable(path), DirectTable(spec, settings)
+        cache = StateCache("id", values, Path(folder))
+        wanted, took, rows = pa.array(range(keys)), list[float](), []
+        for batch in range(1, batches + 1):
+            text = pa.array([f"of batch {batch}: {key}" for key in range(keys)])
+            new = pa.table({"id": wanted, **dict.fromkeys(values, text)})
+            merge = state.merge(new, "s.id = t.id", "s", "t")
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+            table.refresh()
+            begun = time.perf_counter()
+            found = cache.find(table, wanted)
+            took.append((time.perf_counter() - begun) * 1000)
+            if found.num_rows != keys:
+                text_ = f"{found.num_rows} rows of {keys} keys were found in {path}"
+                raise RuntimeError(text_)
+            if batch % max(batches // 10, 1) == 0 and (kept := cache.kept):
+                milliseconds = f"{statistics.median(took):.1f}", f"{max(took):.1f}"
+                rows.append((batch, resident(), kept.rows, kept.tables, *milliseconds))
+                took.clear()
+        print_rows(("batches", "resident MB", "rows kept", "tables", "lookup ms", "most"), rows)
+
+
+def resident() -> int:
+    """The memory of this process, in MB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) // 1024
 
 
 def user(n: int, version: int) -> dict[str, Any]:

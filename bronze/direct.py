@@ -19,6 +19,7 @@ from bronze.storage import open_table
 from bronze.tables import TableSpec
 
 FEW_FILES = 32
+CHANGE_TYPE = "_change_type"
 
 
 class DirectTable:
@@ -107,28 +108,35 @@ class DirectTable:
         for batch in pa.RecordBatchReader.from_stream(self._delta.scan(list(columns))):
             yield _cast(batch, schema)
 
-    def changes(self, since: int, columns: Sequence[str], most: int) -> pa.Table | None:
+    def changes(
+        self, since: int, columns: Sequence[str], most: int, most_bytes: int
+    ) -> pa.Table | None:
         """What the change feed says of the versions from `since` on, in their order.
 
         Args:
             since: the first version.
             columns: of the rows as they are now, or were before they were deleted.
             most: how many rows there may be.
+            most_bytes: how large they may be.
 
         Returns:
             These columns and `_change_type`, an update being its row of now; None for more rows.
         """
-        names, found, count = [*columns, "_change_type", "_commit_version"], [], 0
+        names, found, rows, size = [*columns, CHANGE_TYPE, "_commit_version"], [], 0, 0
         feed = self._delta.load_cdf(since, self.version, columns=names)
-        schema = self.schema(columns).append(pa.field("_change_type", pa.string()))
+        schema = self.schema(columns).append(pa.field(CHANGE_TYPE, pa.string()))
         schema = schema.append(pa.field("_commit_version", pa.int64()))
         for batch in pa.RecordBatchReader.from_stream(feed):
-            rows = pa.Table.from_batches([_cast(batch, schema)])
-            found.append(rows.filter(pc.not_equal(rows["_change_type"], "update_preimage")))
-            count += found[-1].num_rows
-            if count > most:
+            part = pa.Table.from_batches([_cast(batch, schema)])
+            found.append(part.filter(pc.not_equal(part[CHANGE_TYPE], "update_preimage")))
+            rows += found[-1].num_rows
+            size += found[-1].nbytes
+            if rows > most or size > most_bytes:
                 return None
-        return pa.concat_tables([schema.empty_table(), *found]).sort_by("_commit_version")
+        # Of a version that replaces rows, what it deletes comes first.
+        order = [("_commit_version", "ascending"), (CHANGE_TYPE, "ascending")]
+        changes = pa.concat_tables([schema.empty_table(), *found]).sort_by(order)
+        return changes.drop_columns(["_commit_version"]).combine_chunks()
 
     def files_below(self, size: int) -> int:
         """How many files are smaller than so many bytes."""

@@ -1,9 +1,10 @@
 """Rows of a state table by key, for the lookups of small batches: the time of a lookup then depends
 on the batch alone, where the table must be read whole to find few rows in it.
 
-A copy of what is looked up lies in files that are mapped into memory, with its keys in order. What
-the table's change feed says has changed since is kept beside it. The files have no name any more
-once they are mapped, so nothing of them outlives the process, however it ends.
+A copy of what is looked up lies in files that are mapped into memory, with its keys in order. The
+last change of each key since then, as the table's change feed has it, is kept in memory beside the
+copy. The files have no name any more once they are mapped, so nothing of them outlives the process,
+however it ends.
 """
 
 import tempfile
@@ -17,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from bronze.direct import DirectTable
+from bronze.direct import CHANGE_TYPE, DirectTable
+from silver import recent
+from silver.recent import Kept, RecentChanges, take
 
 CHUNK_ROWS = 128 * 1024
 MOST_ROWS = 50_000_000  # beyond it, sorting the keys would take more memory than the driver has
-MOST_CHANGES = 100_000  # are kept beside the copy before it is made anew
 
 log = structlog.get_logger()
 
@@ -40,8 +42,6 @@ class StateCache:
         self._folder = folder
         self._version = -1
         self._copy: _Copy | None = None
-        self._recent: list[pa.Table] = []
-        self._places: dict[Any, tuple[int, int] | None] = {}  # in `_recent`; None: it is gone
 
     def find(self, table: DirectTable, values: pa.Array) -> pa.Table:
         """The rows with one of the values as their key; NULL finds none.
@@ -53,77 +53,67 @@ class StateCache:
         copy = self._refresh(table)
         if copy is None:
             return table.find(self._key, values.drop_null(), self._columns)
-        old, new = [], dict[int, list[int]]()
-        for value in values.drop_null().to_pylist():
-            if value not in self._places:
-                old.append(value)
-            elif (place := self._places[value]) is not None:
-                new.setdefault(place[0], []).append(place[1])
-        parts = [self._recent[number].take(pa.array(rows)) for number, rows in new.items()]
-        return pa.concat_tables([copy.find(pa.array(old, values.type)), *parts]).combine_chunks()
+        changed, unchanged = copy.changes.find(values.drop_null().to_pylist())
+        found = copy.find(pa.array(unchanged, values.type))
+        return pa.concat_tables([found, changed]).combine_chunks()
+
+    @property
+    def kept(self) -> Kept | None:
+        """What is in memory beside the copy; None if there is no copy."""
+        return self._copy and self._copy.changes.kept
 
     def _refresh(self, table: DirectTable) -> "_Copy | None":
-        if self._copy is None or not self._follow(table):
-            self._recent, self._places, self._copy = [], {}, None
+        if self._copy is None or not self._follow(table, self._copy):
+            self._copy = None  # gone before the next one is made
             if table.count_rows() <= MOST_ROWS:
                 self._copy = _Copy.of(table, self._key, self._columns, self._folder)
         self._version = table.version
         return self._copy
 
-    def _follow(self, table: DirectTable) -> bool:
+    def _follow(self, table: DirectTable, copy: "_Copy") -> bool:
         """Take in what has changed since the version of before; False if that is too much."""
         if table.version == self._version:
             return True
-        most = MOST_CHANGES - len(self._places)
-        changes = table.changes(self._version + 1, self._columns, most)
-        if changes is None:
-            return False
-        number = len(self._recent)
-        self._recent.append(changes.select(self._columns))
-        kinds = zip(
-            changes[self._key].to_pylist(), changes["_change_type"].to_pylist(), strict=True
-        )
-        for row, (key, kind) in enumerate(kinds):
-            self._places[key] = None if kind == "delete" else (number, row)
-        return True
+        most = recent.MOST_KEYS, recent.MOST_BYTES
+        changes = table.changes(self._version + 1, self._columns, *most)
+        return changes is not None and copy.changes.add(changes)
 
 
 class _Copy(NamedTuple):
     """Rows as they came, in chunks, and where those of each key are.
 
-    rows: mapped into memory.
+    tables: the chunks, mapped into memory; the first is empty.
     begins: the number of the first row of each chunk.
     keys: of all rows, in order, also mapped.
     places: the number of the row of each of them.
+    changes: since it was made.
     """
 
-    rows: pa.Table
+    tables: list[pa.Table]
     begins: np.ndarray
     keys: pa.Array
     places: np.ndarray
+    changes: RecentChanges
 
     @classmethod
     def of(cls, table: DirectTable, key: str, columns: Sequence[str], folder: Path) -> "_Copy":
         folder.mkdir(parents=True, exist_ok=True)
-        rows = _mapped(folder, table.schema(columns), _chunks(table, columns))
+        schema = table.schema(columns)
+        rows = _mapped(folder, schema, _chunks(table, columns))
         column = rows[key].combine_chunks()
         places = pc.sort_indices(column).cast(pa.int64())
         index = pa.record_batch({"key": column.take(places), "place": places})
         sorted_ = _mapped(folder, index.schema, iter([index]))
-        begins = np.cumsum([0, *(len(chunk) for chunk in rows[key].chunks)][:-1])
+        tables = [schema.empty_table(), *(pa.Table.from_batches([x]) for x in rows.to_batches())]
+        begins = np.cumsum([0, *map(len, tables)][:-1])
         ordered, numbers = (sorted_[name].combine_chunks() for name in ("key", "place"))
-        return cls(rows, begins, ordered, numbers.to_numpy())
+        changes = RecentChanges(key, schema.append(pa.field(CHANGE_TYPE, pa.string())))
+        return cls(tables, begins, ordered, numbers.to_numpy(), changes)
 
     def find(self, wanted: pa.Array) -> pa.Table:
         """The rows of some keys, none of them NULL."""
         found = np.sort(self.places[np.fromiter(self._positions(wanted), np.int64)])
-        chunks = np.searchsorted(self.begins, found, side="right") - 1
-        parts = [self.rows.slice(0, 0)]
-        batches = self.rows.to_batches()  # no copy
-        for number in np.unique(chunks):
-            inside = found[chunks == number] - self.begins[number]
-            parts.append(pa.Table.from_batches([batches[number]]).take(pa.array(inside)))
-        return pa.concat_tables(parts)
+        return take(self.tables, self.begins, found)
 
     def _positions(self, wanted: pa.Array) -> Iterator[int]:
         """Where the keys are among those in order, without those that are not there."""

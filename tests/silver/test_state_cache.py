@@ -1,5 +1,6 @@
 """The copy of a state table that is looked up in has what the table has."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from bronze.direct import DirectTable
 from bronze.envelope import Column
 from bronze.settings import LakeSettings, load_settings
 from bronze.tables import TableSpec
-from silver import state_cache
+from silver import recent, state_cache
 from silver.state_cache import StateCache
 from silver.tables import CHANGE_FEED, DELETION_VECTORS
 
@@ -38,6 +39,19 @@ def found(cache: StateCache, lake: LakeSettings, wanted: pa.Array) -> dict[Any, 
     pairs = list(zip(answer["id"].to_pylist(), answer["v"].to_pylist(), strict=True))
     assert len(dict(pairs)) == len(pairs)
     return dict(pairs)
+
+
+def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows with each copy that is made."""
+    made: list[int] = []
+    read = DirectTable.batches
+
+    def counted(*args: Any) -> Any:
+        made.append(1)
+        return read(*args)
+
+    monkeypatch.setattr(DirectTable, "batches", counted)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -88,18 +102,11 @@ def test_rows_are_found_as_the_table_has_them_now(
 def test_more_changes_than_are_kept_beside_it_make_it_anew(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_cache, "MOST_CHANGES", 15)
+    monkeypatch.setattr(recent, "MOST_KEYS", 15)
     path = STATE.path(lake)
     write_deltalake(path, rows([0], "a", pa.int64()), configuration=CHANGE_FEED)
     cache = StateCache("id", ["v"], lake.home_dir)
-    made: list[int] = []
-    read = DirectTable.batches
-
-    def counted(*args: Any) -> Any:
-        made.append(1)
-        return read(*args)
-
-    monkeypatch.setattr(DirectTable, "batches", counted)
+    made = count_copies(monkeypatch)
     for turn in range(4):
         new = list(range(turn * 10 + 1, turn * 10 + 11))
         write_deltalake(path, rows(new, "a", pa.int64()), mode="append")
@@ -140,3 +147,107 @@ def test_what_spark_does_to_a_table_with_deletion_vectors_is_followed(
     state.optimize().executeCompaction()
     state.optimize().executeZOrderBy("id")
     assert found(cache, lake, wanted) == expected
+
+
+def change(table: DeltaTable, changed: dict[int, str | None]) -> None:
+    """Give keys new values, in one version; None deletes a key."""
+    source = pa.table([list(changed), list(changed.values())], rows([], "", pa.int64()).schema)
+    merge = table.merge(source, "s.id = t.id", "s", "t").when_matched_delete("s.v IS NULL")
+    merge = merge.when_matched_update({"v": "s.v"}).when_not_matched_insert(
+        {"id": "s.id", "v": "s.v"}, "s.v IS NOT NULL"
+    )
+    merge.execute()
+
+
+def apply(expected: dict[int, str], changed: dict[int, str | None]) -> None:
+    """What the changes make of a plain dictionary."""
+    for key, value in changed.items():
+        if value is None:
+            expected.pop(key, None)
+        else:
+            expected[key] = value
+
+
+def some_changes(random_: random.Random, hot: int) -> dict[int, str | None]:
+    """New values of some of the hot keys, and a fifth of them deleted."""
+    keys = random_.sample(range(hot), random_.randrange(1, hot))
+    return {
+        key: None if random_.random() < 0.2 else "x" * random_.randrange(99) + str(random_.random())
+        for key in keys
+    }
+
+
+def test_the_copy_has_what_the_table_has_while_hot_keys_change_go_and_come_back(
+    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_ = random.Random(20261124)
+    path, expected = STATE.path(lake), dict.fromkeys(range(100), "a")
+    write_deltalake(path, rows(list(expected), "a", pa.int64()), configuration=CHANGE_FEED)
+    cache, table = StateCache("id", ["v"], lake.home_dir), DeltaTable(path)
+    wanted, made = pa.array(range(-5, 105, 2)), count_copies(monkeypatch)
+    for batch in range(24):
+        if batch == 12:
+            assert len(made) == 1
+            monkeypatch.setattr(recent, "MOST_BYTES", 8_000)
+        if batch % 10 == 5:  # one version replaces all rows
+            expected = {key: f"{value}." for key, value in expected.items()}
+            columns = [list(expected), list(expected.values())]
+            new = pa.table(columns, rows([], "", pa.int64()).schema)
+            write_deltalake(table, new, mode="overwrite")
+        else:
+            changed = some_changes(random_, 40)
+            change(table, changed)
+            apply(expected, changed)
+        answer = found(cache, lake, wanted)
+        assert answer == {k: expected[k] for k in wanted.to_pylist() if k in expected}, batch
+    assert 1 < len(made) < 12, "made again when what is kept beside it is too large"
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "batches"),
+    [(40, 30, 500), (40, 1, 500), (10**9, 1, 500)],
+    ids=["hot keys", "single changes of hot keys", "single new keys"],
+)
+def test_what_is_kept_beside_the_copy_follows_from_the_keys_and_not_from_the_batches(
+    keys: int, size: int, batches: int
+) -> None:
+    random_, expected = random.Random(keys + size), dict[int, tuple[str, str]]()
+    schema = rows([], "", pa.int64()).schema.append(pa.field("_change_type", pa.string()))
+    changes = recent.RecentChanges("id", schema)
+    for batch in range(batches):
+        some = {
+            random_.randrange(keys): (f"v{batch}", random_.choice(["insert", "delete"]))
+            for _ in range(size)
+        }
+        new = [{"id": key, "v": v, "_change_type": kind} for key, (v, kind) in some.items()]
+        assert changes.add(pa.Table.from_pylist(new, schema))
+        expected |= some
+        kept = changes.kept
+        assert kept.keys == len(expected)
+        assert kept.rows <= 2 * kept.keys
+        assert kept.bytes <= 100 * kept.rows
+        assert kept.tables <= recent.MOST_TABLES + 1
+        asked = [*random_.sample(sorted(expected), min(9, len(expected))), -1]
+        rows_, others = changes.find(asked)
+        there = {key: expected[key][0] for key in asked[:-1] if expected[key][1] == "insert"}
+        assert dict(zip(*rows_.to_pydict().values(), strict=True)) == there
+        assert others == [-1]
+
+
+def test_changes_that_are_too_many_or_too_large_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema = rows([], "", pa.int64()).schema.append(pa.field("_change_type", pa.string()))
+    monkeypatch.setattr(recent, "MOST_KEYS", 10)
+    monkeypatch.setattr(recent, "MOST_BYTES", 10_000)
+
+    def fits(keys: range, value: str) -> bool:
+        new = [{"id": key, "v": value, "_change_type": "insert"} for key in keys]
+        return all(changes.add(pa.Table.from_pylist([row], schema)) for row in new)
+
+    changes = recent.RecentChanges("id", schema)
+    assert fits(range(10), "a")
+    assert not fits(range(10, 11), "a")
+    changes = recent.RecentChanges("id", schema)
+    assert all(fits(range(2), "a" * 2_000) for _ in range(50)), "superseded rows do not count"
+    assert not fits(range(4), "a" * 2_000)
