@@ -346,9 +346,9 @@ def lookups(
                 raise RuntimeError(text_)
             if batch % max(batches // 10, 1) == 0 and (kept := cache.kept):
                 milliseconds = f"{statistics.median(took):.1f}", f"{max(took):.1f}"
-                rows.append((batch, resident(), kept.rows, kept.tables, *milliseconds))
+                rows.append((batch, resident(), kept.rows, kept.parts, *milliseconds))
                 took.clear()
-        print_rows(("batches", "resident MB", "rows kept", "tables", "lookup ms", "most"), rows)
+        print_rows(("batches", "resident MB", "rows kept", "parts", "lookup ms", "most"), rows)
 
 
 def resident() -> int:

@@ -1,10 +1,11 @@
 """The last change of each key since a copy of a table was made, for lookups of small batches."""
 
-from collections.abc import Sequence
-from itertools import count
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count, repeat
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +14,7 @@ from bronze.direct import CHANGE_TYPE
 # With more than this, making the copy again is cheaper than keeping the changes beside it.
 MOST_KEYS = 100_000
 MOST_BYTES = 64 << 20
-MOST_TABLES = 64  # each costs every lookup its time, and memory of its own however few its rows
+MOST_PARTS = 64  # each costs every lookup its time, and memory of its own however few its rows
 
 
 class Kept(NamedTuple):
@@ -22,80 +23,97 @@ class Kept(NamedTuple):
     keys: int
     rows: int
     bytes: int
-    tables: int
+    parts: int
+
+
+@dataclass
+class _Part:
+    """Changes that came together. live: how many of them are still the last ones of their keys."""
+
+    changes: pa.Table
+    rows: int
+    bytes: int
+    live: int
 
 
 class RecentChanges:
     """Changes in the order of the table's versions.
 
-    A row whose key has changed again is superseded. Superseded rows stay until they outnumber the
-    others; dropping them then costs each change a constant time, however long the process runs.
+    A row whose key has changed again is dead. Dead rows are dropped when they outnumber the others,
+    one part of all rows at a time, so no batch waits for more than a few thousand rows to be
+    copied, and a change costs the same however long the process runs.
 
     key: the column that rows are found by.
     """
 
     def __init__(self, key: str, schema: pa.Schema) -> None:
         self._key = key
-        self._tables = [schema.empty_table()]
-        self._begins = [0]  # the number of the first row of each table
-        self._numbers: dict[Any, int] = {}  # of the last row of each key
-        self._rows = self._bytes = 0
+        self._empty = schema.empty_table()
+        self._parts: dict[int, _Part] = {}
+        self._numbers = count()  # of parts
+        self._places: dict[Any, tuple[int, int]] = {}  # by key: the part, and the row in it
 
     @property
     def kept(self) -> Kept:
-        """What is in memory now, superseded rows included."""
-        return Kept(len(self._numbers), self._rows, self._bytes, len(self._tables))
+        """What is in memory now, dead rows included."""
+        parts = self._parts.values()
+        rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
+        return Kept(len(self._places), rows, size, len(parts))
 
     def add(self, changes: pa.Table) -> bool:
         """Take in later changes, as of `DirectTable.changes`; False if there are too many now."""
-        if changes.num_rows:
-            self._append(changes)
-        superseded = self._rows - len(self._numbers)
-        if superseded > len(self._numbers) or len(self._tables) > MOST_TABLES:
-            self._compact()
-        if self._bytes > MOST_BYTES:
-            self._compact()
-            # Full by half, it would be compacted again after few changes.
-            return len(self._numbers) <= MOST_KEYS and self._bytes <= MOST_BYTES // 2
-        return len(self._numbers) <= MOST_KEYS
+        last = dict(zip(changes[self._key].to_pylist(), count(), strict=False))
+        if len(last) < changes.num_rows:
+            changes = changes.take(pa.array(last.values()))
+        self._forget(last)
+        self._append(changes)
+        if len(self._parts) > MOST_PARTS:
+            self._merge(sorted(self._parts, key=lambda n: self._parts[n].rows)[:2])
+        while self.kept.rows > 2 * len(self._places):
+            self._merge([min(self._parts, key=lambda n: self._parts[n].live / self._parts[n].rows)])
+        if self.kept.bytes > MOST_BYTES:
+            self._merge(list(self._parts))
+            # If they were still more than half, this would come again after few changes.
+            return self.kept.bytes <= MOST_BYTES // 2
+        return len(self._places) <= MOST_KEYS
 
     def find(self, keys: Sequence[Any]) -> tuple[pa.Table, list[Any]]:
         """The rows of the keys that have changed and are not deleted; and the other keys."""
-        changed = [number for key in keys if (number := self._numbers.get(key)) is not None]
-        unchanged = [key for key in keys if key not in self._numbers]
-        rows = self._take(np.array(changed, np.int64))
+        unchanged, changed = [], dict[int, list[int]]()
+        for key in keys:
+            place = self._places.get(key)
+            if place is None:
+                unchanged.append(key)
+            else:
+                changed.setdefault(place[0], []).append(place[1])
+        found = [self._parts[number].changes.take(pa.array(n)) for number, n in changed.items()]
+        rows = pa.concat_tables([self._empty, *found])
         is_there = pc.not_equal(rows[CHANGE_TYPE], "delete")
         return rows.filter(is_there).drop_columns([CHANGE_TYPE]), unchanged
 
     def _append(self, changes: pa.Table) -> None:
-        self._tables.append(changes)
-        self._begins.append(self._rows)
-        self._numbers.update(zip(changes[self._key].to_pylist(), count(self._rows), strict=False))
-        self._rows += changes.num_rows
-        self._bytes += changes.nbytes
+        """Add a part, with each key once."""
+        if changes.num_rows:
+            number = next(self._numbers)
+            rows = changes.num_rows
+            self._parts[number] = _Part(changes, rows, changes.nbytes, live=rows)
+            places = zip(repeat(number), count(), strict=False)
+            self._places.update(zip(changes[self._key].to_pylist(), places, strict=False))
 
-    def _compact(self) -> None:
-        """Keep the last row of each key, all in one table."""
-        last = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
-        rows = self._take(last).combine_chunks()
-        self._tables, self._begins, self._numbers = [], [], {}
-        self._rows = self._bytes = 0
-        self._append(rows)
+    def _forget(self, keys: Iterable[Any]) -> None:
+        """Rows of these keys are dead from now on."""
+        known = (self._places.get(key) for key in keys)
+        for number, dead in Counter(place[0] for place in known if place).items():
+            self._parts[number].live -= dead
+            if not self._parts[number].live:
+                del self._parts[number]
 
-    def _take(self, numbers: np.ndarray) -> pa.Table:
-        return take(self._tables, np.array(self._begins), np.sort(numbers))
-
-
-def take(tables: Sequence[pa.Table], begins: np.ndarray, numbers: np.ndarray) -> pa.Table:
-    """Rows by their numbers over some tables, without looking at tables that have none of them.
-
-    Args:
-        tables: at least one; each of one chunk.
-        begins: the number of the first row of each.
-        numbers: in ascending order.
-    """
-    owners = np.searchsorted(begins, numbers, side="right") - 1
-    parts = [tables[0].slice(0, 0)]
-    for owner in np.unique(owners):
-        parts.append(tables[owner].take(pa.array(numbers[owners == owner] - begins[owner])))
-    return pa.concat_tables(parts)
+    def _merge(self, numbers: Sequence[int]) -> None:
+        """Make one part of some, without their dead rows."""
+        live = []
+        for number in numbers:
+            changes = self._parts.pop(number).changes
+            keys = enumerate(changes[self._key].to_pylist())
+            rows = [row for row, key in keys if self._places[key] == (number, row)]
+            live.append(changes.take(pa.array(rows)))
+        self._append(pa.concat_tables(live).combine_chunks())

@@ -20,7 +20,7 @@ import structlog
 
 from bronze.direct import CHANGE_TYPE, DirectTable
 from silver import recent
-from silver.recent import Kept, RecentChanges, take
+from silver.recent import Kept, RecentChanges
 
 CHUNK_ROWS = 128 * 1024
 MOST_ROWS = 50_000_000  # beyond it, sorting the keys would take more memory than the driver has
@@ -113,7 +113,12 @@ class _Copy(NamedTuple):
     def find(self, wanted: pa.Array) -> pa.Table:
         """The rows of some keys, none of them NULL."""
         found = np.sort(self.places[np.fromiter(self._positions(wanted), np.int64)])
-        return take(self.tables, self.begins, found)
+        owners = np.searchsorted(self.begins, found, side="right") - 1
+        parts = [self.tables[0]]
+        for owner in np.unique(owners):
+            inside = found[owners == owner] - self.begins[owner]
+            parts.append(self.tables[owner].take(pa.array(inside)))
+        return pa.concat_tables(parts)
 
     def _positions(self, wanted: pa.Array) -> Iterator[int]:
         """Where the keys are among those in order, without those that are not there."""

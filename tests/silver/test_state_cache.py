@@ -205,7 +205,7 @@ def test_the_copy_has_what_the_table_has_while_hot_keys_change_go_and_come_back(
 
 @pytest.mark.parametrize(
     ("keys", "size", "batches"),
-    [(40, 30, 500), (40, 1, 500), (10**9, 1, 500)],
+    [(40, 30, 300), (40, 1, 300), (10**9, 1, 300)],
     ids=["hot keys", "single changes of hot keys", "single new keys"],
 )
 def test_what_is_kept_beside_the_copy_follows_from_the_keys_and_not_from_the_batches(
@@ -226,7 +226,7 @@ def test_what_is_kept_beside_the_copy_follows_from_the_keys_and_not_from_the_bat
         assert kept.keys == len(expected)
         assert kept.rows <= 2 * kept.keys
         assert kept.bytes <= 100 * kept.rows
-        assert kept.tables <= recent.MOST_TABLES + 1
+        assert kept.parts <= recent.MOST_PARTS
         asked = [*random_.sample(sorted(expected), min(9, len(expected))), -1]
         rows_, others = changes.find(asked)
         there = {key: expected[key][0] for key in asked[:-1] if expected[key][1] == "insert"}
@@ -249,5 +249,5 @@ def test_changes_that_are_too_many_or_too_large_are_not_kept(
     assert fits(range(10), "a")
     assert not fits(range(10, 11), "a")
     changes = recent.RecentChanges("id", schema)
-    assert all(fits(range(2), "a" * 2_000) for _ in range(50)), "superseded rows do not count"
-    assert not fits(range(4), "a" * 2_000)
+    assert all(fits(range(2), "a" * 2_000) for _ in range(50)), "dead rows do not count"
+    assert not fits(range(6), "a" * 2_000)
