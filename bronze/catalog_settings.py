@@ -1,4 +1,4 @@
-"""Where the catalog of tables is kept, for SQL."""
+"""Settings of the catalog that SQL finds tables in."""
 
 from pathlib import Path
 
@@ -12,19 +12,18 @@ class CatalogSettings(BaseSettings):
     metastore: str | None = Field(
         default=None,
         pattern=r"^(thrift://[^\s/]+:\d+|jdbc:postgresql://[^\s?&;/@]+/[\w-]+(\?\S+)?)$",
-        description="Hive metastore that keeps the catalog: its PostgreSQL, "
-        "jdbc:postgresql://HOST/DATABASE, or its service, thrift://HOST:9083; in memory if not "
-        "given",
+        description="Hive metastore that holds the catalog: its PostgreSQL database, "
+        "jdbc:postgresql://HOST/DATABASE, or its service, thrift://HOST:9083; in memory by default",
     )
-    metastore_user: str = Field(default="hive", description="User of that PostgreSQL")
+    metastore_user: str = Field(default="hive", description="User of that database")
     metastore_password_file: Path | None = Field(
-        default=None, description="File with their password"
+        default=None, description="File that holds this user's password"
     )
 
     @field_validator("metastore")
     @classmethod
     def _has_no_password(cls, place: str | None) -> str | None:
         if place and "password" in place.lower():
-            message = "an address is logged; the password goes into metastore_password_file"
+            message = "addresses are logged; put the password into metastore_password_file"
             raise ValueError(message)
         return place

@@ -1,4 +1,4 @@
-"""Whether, and as whose, lineage is told. Where to is OpenLineage's own configuration."""
+"""Settings of lineage. The destination is part of OpenLineage's own configuration."""
 
 from pydantic import Field
 from pydantic_settings import BaseSettings
@@ -9,13 +9,16 @@ class LineageSettings(BaseSettings):
 
     lineage: bool = Field(
         default=False,
-        description="Send OpenLineage events, to where OPENLINEAGE_URL or openlineage.yml says",
+        description="Send OpenLineage events to the destination in OPENLINEAGE_URL or "
+        "openlineage.yml",
     )
     lineage_namespace: str = Field(
         default="orders-lakehouse",
         min_length=1,
-        description="OpenLineage namespace of our jobs; another for each lake",
+        description="OpenLineage namespace of the jobs; use a different one for each lake",
     )
     lineage_seconds: float = Field(
-        default=60, ge=0, description="Seconds between two events of a stream that runs, at least"
+        default=60,
+        ge=0,
+        description="Minimum number of seconds between two events of a running stream",
     )

@@ -1,4 +1,4 @@
-"""A bucket that tables lie in, where they do not lie in a folder."""
+"""Settings of the bucket that holds the tables, if they are not in a folder."""
 
 import os
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings
 
-# What an address may have is what neither SQL nor a URL would read as anything else.
+# Only characters that have no special meaning in SQL or in a URL.
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 BucketAddress = Annotated[str, StringConstraints(pattern=rf"^{BUCKET}(/[A-Za-z0-9_][\w.=-]*)*/?$")]
 
@@ -14,14 +14,14 @@ BucketAddress = Annotated[str, StringConstraints(pattern=rf"^{BUCKET}(/[A-Za-z0-
 class S3Settings(BaseSettings):
     """The settings `s3_…` of `LakeSettings`.
 
-    There are none for credentials: they come as any client of AWS finds them, from `AWS_…`
-    variables, a profile, a web identity or the machine's role.
+    Credentials are not settings. They are found as by any AWS client: in `AWS_…` variables, a
+    profile, a web identity or the role of the machine.
     """
 
     s3_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://[^\s/@]+$",
-        description="Server of the bucket, where it is not Amazon's: https://HOST:PORT; default: "
+        description="Server of the bucket, if it is not Amazon: https://HOST:PORT; default: "
         "AWS_ENDPOINT_URL",
     )
     s3_region: str | None = Field(
@@ -32,13 +32,13 @@ class S3Settings(BaseSettings):
 
     @property
     def s3_server(self) -> str | None:
-        """Where the bucket is served; None: by Amazon."""
+        """The server of the bucket; None for Amazon."""
         variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         given = self.s3_endpoint or next(filter(None, map(os.environ.get, variables)), None)
         return given.rstrip("/") if given else None
 
     @property
     def s3_region_name(self) -> str:
-        """The region; three libraries would each find another default."""
+        """The region, decided here because three libraries would each use a different default."""
         variables = ("AWS_REGION", "AWS_DEFAULT_REGION")
         return self.s3_region or next(filter(None, map(os.environ.get, variables)), "us-east-1")

@@ -1,4 +1,4 @@
-"""Where things are: broker, lake, topic file. One class for all layers, as all share one lake.
+"""All settings. One class serves all layers, because they share one lake.
 
 Order of precedence: command line, environment (`LAKEHOUSE_…`), `lakehouse.toml` in the working
 directory, default.
@@ -37,9 +37,9 @@ else:
     import tomli as tomllib
 
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # of a path, where a second slash is gone
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # pathlib collapses the second slash
 PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
-# A file as long as the process lives, also where the package is a wheel of `--py-files`.
+# The file exists until the process ends, even if the package is a wheel passed as `--py-files`.
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("bronze") / "shop.toml"))
@@ -61,8 +61,8 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
     )
     lake: BucketAddress | Path | None = Field(
         default=None,
-        description="Folder of tables and checkpoints, <home>/lake by default; or of tables alone "
-        "s3://BUCKET/PREFIX",
+        description="Folder of tables and checkpoints, <home>/lake by default; or "
+        "s3://BUCKET/PREFIX for the tables only",
     )
     cache: Path = Field(
         default=Path("~/.cache/lakehouse"), description="Folder for the jars, shared by all lakes"
@@ -85,11 +85,12 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         default="public/default", description="Tenant and namespace of the topics"
     )
     pulsar_token: SecretStr | None = Field(
-        default=None, description="JWT for the broker; in the environment alone, else use the file"
+        default=None,
+        description="JWT for the broker; only as an environment variable, otherwise use the file",
     )
-    pulsar_token_file: Path | None = Field(default=None, description="File with that token")
+    pulsar_token_file: Path | None = Field(default=None, description="File that holds this token")
     pulsar_oauth2_issuer_url: str | None = Field(
-        default=None, description="Issuer of tokens by OAuth2 client credentials"
+        default=None, description="Token issuer for OAuth2 client credentials"
     )
     pulsar_oauth2_key_file: Path | None = Field(
         default=None, description="JSON file with client_id and client_secret for the issuer"
@@ -100,84 +101,87 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         default=None, description="PEM file of the authorities to trust, for pulsar+ssl and https"
     )
     pulsar_tls_certificate_file: Path | None = Field(
-        default=None, description="PEM file of a client certificate (mutual TLS)"
+        default=None, description="PEM file of the client certificate (mutual TLS)"
     )
     pulsar_tls_key_file: Path | None = Field(default=None, description="PEM file of its key")
     pulsar_tls_validate_hostname: bool = Field(
-        default=True, description="Whether the broker's certificate must name its host"
+        default=True, description="Require that the broker's certificate names its host"
     )
     pulsar_tls_allow_insecure_connection: bool = Field(
-        default=False, description="Accept any certificate; for trials alone"
+        default=False, description="Accept any certificate; only for experiments"
     )
     pseudonym_secret: SecretStr | None = Field(
         default=None,
-        description="Key of the hashes of personal data; in the environment alone, else use the "
-        "file",
+        description="Key for hashing personal data; only as an environment variable, otherwise "
+        "use the file",
     )
     pseudonym_secret_file: Path | None = Field(
-        default=None, description="File with that key; on a cluster, where all machines see it"
+        default=None,
+        description="File that holds this key; on a cluster, on storage that all machines can read",
     )
     trigger: str = Field(default="1 second", description="Interval between micro-batches")
     silver_trigger: str = Field(
         default="250 milliseconds",
-        description="How often silver looks whether bronze has landed something; a batch costs it "
-        "more than a look",
+        description="How often silver checks whether bronze has landed something; a check costs "
+        "much less than a batch",
     )
     max_messages_per_trigger: int | None = Field(
-        default=None, ge=1, description="About how many messages bronze lands of a topic at once"
+        default=None,
+        ge=1,
+        description="Approximate number of messages of a topic that bronze lands in one batch",
     )
     max_bytes_per_trigger: int | None = Field(
-        default=None, ge=1, description="About how many stored bytes"
+        default=None, ge=1, description="Approximate number of stored bytes of a topic in one batch"
     )
     accept_data_loss: bool = Field(
         default=False,
-        description="Go on where the broker has dropped unread messages; see bronze.data_loss",
+        description="Continue when the broker has dropped unread messages; see bronze.data_loss",
     )
     restarts: int = Field(
         default=5,
         ge=0,
-        description="How often a stream that fails is started again before it is given up; the "
-        "count begins anew when it has finished a batch since",
+        description="Restarts of a failed stream before it is given up; the count starts over "
+        "after each finished batch",
     )
     restart_delay: float = Field(
         default=10,
         ge=0,
-        description="Seconds before the first restart; twice as many before each further one, up "
-        "to 5 minutes",
+        description="Seconds before the first restart; doubled before each further one, up to 5 "
+        "minutes",
     )
     exit_when_given_up: bool = Field(
         default=False,
-        description="End the job when a stream is given up; else the others go on until none is "
-        "left",
+        description="End the job when a stream is given up; otherwise the others continue until "
+        "none is left",
     )
     stop_seconds: float = Field(
         default=20,
         ge=0,
-        description="Seconds in which the batches under way may finish when told to stop; then "
-        "they are cancelled, and run again at the next start",
+        description="Seconds that running batches get to finish when the job is asked to stop; "
+        "then they are cancelled, and the next start repeats them",
     )
     history_days: int = Field(
         default=7,
         ge=7,
-        description="Days for which old versions of tables can be read; at least 7, as readers and "
-        "streams may still be at work on them",
+        description="Days for which old versions of tables stay readable; at least 7, because "
+        "readers and streams may still use them",
     )
     connect_host: str = Field(
         default="127.0.0.1",
-        description="Host that Spark Connect listens on; its clients may run any code there",
+        description="Host that Spark Connect listens on; its clients can run any code there",
     )
     connect_port: int | None = Field(
-        default=None, ge=1, le=65535, description="Port of Spark Connect; without one it is off"
+        default=None, ge=1, le=65535, description="Port of Spark Connect; off by default"
     )
 
     log_format: LogFormat = Field(
-        default="text", description="How logs are written to stderr: text, or json"
+        default="text", description="Format of logs on stderr: text or json"
     )
     metrics_host: str = Field(
-        default="127.0.0.1", description="Host that /metrics is served on, without a password"
+        default="127.0.0.1", description="Host on which /metrics is served, without a password"
     )
     metrics_port: int | None = Field(
-        default=None, ge=1, le=65535, description="Port of /metrics; without one it is off"
+        default=None, ge=1, le=65535, description="Port of /metrics; off by default"
     )
 
     @field_validator("home", "lake", "cache")
@@ -211,10 +215,10 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
 
     @property
     def connection(self) -> Connection:
-        """How the broker is reached.
+        """How to reach the broker.
 
         Raises:
-            SettingsError: settings about it are in conflict.
+            SettingsError: settings of the connection contradict each other.
         """
         given: dict[str, Any] = {n: getattr(self, f"pulsar_{n}", None) for n in OPTION_OF}
         given["service_url"] = self.pulsar_url
@@ -224,7 +228,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
 
     @property
     def pseudonyms(self) -> PseudonymSecret | None:
-        """Where the key of the hashes of personal data is; None if none is set.
+        """Where to find the key for hashing personal data; None if it is not set.
 
         Raises:
             SettingsError: it is set twice.
@@ -238,40 +242,40 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
 
     @property
     def lake_dir(self) -> Path:
-        """The folder of checkpoints and savepoints, absolute; of tables too, unless in a bucket."""
+        """The absolute folder of checkpoints, savepoints, and tables that are not in a bucket."""
         folder = self.lake if isinstance(self.lake, Path) else self.home / "lake"
         return folder.expanduser().resolve()
 
     @property
     def tables(self) -> str:
-        """Where the layers of tables lie: a folder, or the address of a bucket."""
+        """The place of the tables: a folder, or the address of a bucket."""
         return self.lake if isinstance(self.lake, str) else str(self.lake_dir)
 
     @property
     def home_dir(self) -> Path:
-        """The folder of the embedded runtime, absolute."""
+        """The absolute folder of the embedded runtime."""
         return self.home.expanduser().resolve()
 
     @property
     def cache_dir(self) -> Path:
-        """The folder of the jars, absolute."""
+        """The absolute folder of the jars."""
         return self.cache.expanduser().resolve()
 
     def table_path(self, layer: str, name: str) -> str:
-        """Where the Delta table `<layer>.<name>` lies."""
+        """The place of the Delta table `<layer>.<name>`."""
         return f"{self.tables}/{layer}/{name}"
 
     def full_topic(self, name: str) -> str:
-        """The full name on the broker of a topic of our namespace."""
+        """The full name on the broker of a topic in our namespace."""
         return f"persistent://{self.pulsar_namespace}/{name}"
 
     @property
     def checkpoints_dir(self) -> Path:
-        """Where all streaming queries keep their progress, each in a folder of its name."""
+        """The folder of all checkpoints; each streaming query has a folder of its name there."""
         return self.lake_dir / "_checkpoints"
 
     def checkpoint_path(self, query: str) -> str:
-        """Where the streaming query of this name keeps its progress."""
+        """The checkpoint folder of the streaming query with this name."""
         return str(self.checkpoints_dir / query)
 
     @classmethod
@@ -283,27 +287,27 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put `lakehouse.toml` below the environment."""
+        """Give the environment precedence over `lakehouse.toml`."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
 
 def load_settings(**overrides: Any) -> LakeSettings:
-    """Read the settings; options given as None are left to the environment and the file.
+    """Read the settings; for options that are None, the environment and the file decide.
 
     Raises:
-        SettingsError: a value does not fit, or `lakehouse.toml` has an unknown name.
+        SettingsError: a value is invalid, or `lakehouse.toml` contains an unknown name.
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
         return LakeSettings(**given)
     except tomllib.TOMLDecodeError as error:
-        message = f"lakehouse.toml: no valid TOML: {error}."
+        message = f"lakehouse.toml is not valid TOML: {error}."
         raise SettingsError(message) from error
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
         message = (
             f"Setting '{name}': {first['msg']}. Set it as LAKEHOUSE_{name.upper()}, "
-            "in lakehouse.toml or on the command line; `lakehouse --help` lists all settings."
+            "in lakehouse.toml or on the command line; bronze/settings.py lists all settings."
         )
         raise SettingsError(message) from error

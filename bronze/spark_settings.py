@@ -1,4 +1,4 @@
-"""What the Spark of one machine may have; on a cluster, `spark-submit` says it."""
+"""Settings of a Spark on one machine; on a cluster, `spark-submit` sets these."""
 
 import re
 
@@ -14,11 +14,11 @@ class SparkSettings(BaseSettings):
     driver_memory: str = Field(
         default="2g",
         pattern=r"^[1-9]\d*[mg]$",
-        description="Heap of the Java that runs Spark on this machine, such as 512m or 8g; "
-        "Python's processes and the embedded broker come on top",
+        description="Heap of the Java process that runs Spark on this machine, such as 512m or 8g; "
+        "Python processes and the embedded broker need memory of their own",
     )
     java_options: str = Field(
-        default="", description="Further options of that Java, such as -XX:+UseZGC"
+        default="", description="Further options of that Java process, such as -XX:+UseZGC"
     )
 
     @field_validator("java_options")

@@ -1,4 +1,4 @@
-"""How the SQL endpoint is served, and how its clients reach it."""
+"""Settings of the SQL endpoint and of its clients."""
 
 from pathlib import Path
 from typing import Literal
@@ -12,13 +12,13 @@ class SqlSettings(BaseSettings):
 
     sql_host: str = Field(
         default="127.0.0.1",
-        description="Host that the SQL endpoint listens on, and that its clients ask",
+        description="Host that the SQL endpoint listens on, and that its clients connect to",
     )
     sql_port: int = Field(
         default=10000, ge=1, le=65535, description="Port of the SQL endpoint (Thrift/JDBC)"
     )
     sql_authentication: Literal["none", "password", "ldap"] = Field(
-        default="none", description="How the SQL endpoint makes sure who its users are"
+        default="none", description="How the SQL endpoint authenticates its users"
     )
     sql_users_file: Path | None = Field(
         default=None,
@@ -28,15 +28,15 @@ class SqlSettings(BaseSettings):
     sql_ldap_url: str | None = Field(
         default=None,
         pattern=r"^ldaps?://[^\s/]+/?$",
-        description="LDAP server that passwords are tried at; ldaps:// beyond loopback",
+        description="LDAP server that checks passwords; ldaps:// beyond loopback",
     )
     sql_ldap_user: str | None = Field(
         default=None,
         pattern=r"^(%s@[\w.-]+|[\w-]+=%s,[^:]+)$",
-        description="Whom to log in at LDAP as, %s being the user's name: "
+        description="Name to log in with at the LDAP server; %s is the user's name: "
         "uid=%s,ou=people,dc=example,dc=org, or %s@example.org for Active Directory",
     )
-    sql_tls: bool = Field(default=False, description="Whether the SQL endpoint speaks TLS")
+    sql_tls: bool = Field(default=False, description="Use TLS on the SQL endpoint")
     sql_tls_certificate_file: Path | None = Field(
         default=None, description="PEM file of the endpoint's certificate and its intermediates"
     )
@@ -45,16 +45,20 @@ class SqlSettings(BaseSettings):
     )
     sql_tls_trust_certs_file: Path | None = Field(
         default=None,
-        description="PEM file of the authorities that clients trust; the system's own if not given",
+        description="PEM file of the authorities that clients trust; default: those of the system",
     )
     sql_allow_insecure: bool = Field(
         default=False,
-        description="Listen beyond loopback without a password or TLS, where a network guards it",
+        description="Listen beyond loopback without a password or TLS, on a protected network",
     )
     sql_user: str = Field(
-        default="lakehouse", description="Whom our own clients of the SQL endpoint log in as"
+        default="lakehouse", description="User that our own clients of the SQL endpoint log in as"
     )
     sql_password: SecretStr | None = Field(
-        default=None, description="Their password; in the environment alone, else use the file"
+        default=None,
+        description="Password of this user; only as an environment variable, otherwise use the "
+        "file",
     )
-    sql_password_file: Path | None = Field(default=None, description="File with that password")
+    sql_password_file: Path | None = Field(
+        default=None, description="File that holds this password"
+    )
