@@ -112,6 +112,7 @@ class Bench:
             "payload": F.expr(payload.format(id=f"({key})", n="n")).cast("binary"),
             "event_time": F.lit(None).cast("timestamp"),
             "publish_time": F.current_timestamp(),
+            "order_time": F.lit(None).cast("timestamp"),
             "properties": F.expr("cast(map() as map<string,string>)"),
             "schema_version": F.lit(None).cast("bigint"),
         }

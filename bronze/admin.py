@@ -163,6 +163,11 @@ class PulsarAdmin:
         found: dict[str, Any] | None = answer["subscriptions"].get(name)
         return found
 
+    def created_at(self, partition: str) -> int | None:
+        """When a topic partition was created, in ms since 1970; None if the broker cannot tell."""
+        stats = self._ask("GET", f"{_path(partition)}/stats").json()
+        return int(stats.get("topicCreationTimeStamp") or 0) or None
+
     def log(self, partition: str) -> PartitionLog:
         """The ledgers of a topic partition."""
         stats = self.internal_stats(partition)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from bronze.eras import Span
 from bronze.offsets import START, WHOLE, Position
 
 
@@ -62,6 +63,7 @@ class PartitionRange(NamedTuple):
 
     receiver_queue: how many messages the client may hold, so that they fit in memory.
     compacted: up to where the compacted copy goes, if that is to be read.
+    order_times: between which instants the messages' order times lie; None if they have none.
     """
 
     topic: str
@@ -69,6 +71,7 @@ class PartitionRange(NamedTuple):
     until: Position
     receiver_queue: int
     compacted: Position = START
+    order_times: Span | None = None
 
 
 class ReadTask(InputPartition):

@@ -26,6 +26,12 @@ ENVELOPE = (
     Column("payload", "binary", "Value, byte for byte; NULL for a null value"),
     Column("event_time", "timestamp", "Event time set by the producer, NULL if none"),
     Column("publish_time", "timestamp", "When the broker's client published it", nullable=False),
+    Column(
+        "order_time",
+        "timestamp",
+        "Orders messages of different partitions, before the position; NULL, which is before all, "
+        "as long as the number of partitions has not changed",
+    ),
     Column("properties", "map<string,string>", "Message properties"),
     Column(
         "schema_version",
@@ -34,8 +40,13 @@ ENVELOPE = (
     ),
 )
 
-# What tells the messages of a topic apart, and in this order which comes later.
+# What tells the messages of a topic apart.
 POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
+# What orders the messages of a topic, field by field: the later is greater, and NULL is before all.
+ORDER_FIELDS = ("order_time", *POSITION_FIELDS)
+
+# Which tables of older versions lack, bronze's as a column and silver's within `position`.
+ADDED = frozenset({"order_time"})
 
 # As text, since the Pulsar source tells its schema where there is no Spark session.
 ENVELOPE_DDL = ", ".join(f"{column.name} {column.type}" for column in ENVELOPE)

@@ -8,6 +8,7 @@ import pulsar
 import pyarrow as pa
 
 from bronze.backlog import PartitionRange
+from bronze.eras import Span
 from bronze.errors import BrokerError
 from bronze.offsets import START, WHOLE, Position
 from bronze.options import PulsarOptions
@@ -29,6 +30,7 @@ ARROW_SCHEMA = pa.schema(
         ("payload", pa.binary()),
         ("event_time", UTC_MICROS),
         ("publish_time", UTC_MICROS),
+        ("order_time", UTC_MICROS),
         ("properties", pa.map_(pa.string(), pa.string())),
         ("schema_version", pa.int64()),
     ]
@@ -101,7 +103,7 @@ def read_range(
         entries = _Entries(reader, options.read_timeout_ms)
         if options.read_compacted:
             entries = _CompactedEntries(reader, options.read_timeout_ms, work)
-        rows = _Rows(work.topic)
+        rows = _Rows(work.topic, work.order_times)
         while not entries.have_ended():
             last, index, messages = entries.next()
             if Position(last.ledger, last.entry, 0) > work.until:
@@ -209,8 +211,9 @@ class _CompactedEntries(_Entries):
 class _Rows:
     """Columns of the record batch being filled; what is common to an entry is kept once."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, order_times: Span | None) -> None:
         self._topic, self._partition = split_partition(topic)
+        self._order_times = order_times
         self._clear()
 
     def _clear(self) -> None:
@@ -263,8 +266,14 @@ class _Rows:
             pa.array(self._payloads, pa.binary()),
             pa.array(event * 1000, UTC_MICROS, mask=event == 0),
             pa.array(publish * 1000, UTC_MICROS),
+            self._ordered(publish * 1000),
             pa.array(self._properties, ARROW_SCHEMA.field("properties").type),
             pa.array(version, mask=version < 0),
         ]
         self._clear()
         return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+    def _ordered(self, published: np.ndarray) -> pa.Array:
+        if self._order_times is None:
+            return pa.nulls(self.count, UTC_MICROS)
+        return pa.array(np.clip(published, *self._order_times), UTC_MICROS)

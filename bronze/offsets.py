@@ -8,10 +8,13 @@ A position is the last message that is read. Without a batch index it means all 
 entry, which is how batches end: the broker counts and confirms entries, never parts of them. With
 one (`"batch": 7`) the messages up to and with that index. A partition that is absent is read from
 its start.
+
+Beside its partitions an offset names each partitioned topic, with what orders the messages of
+different partitions (`eras.py`).
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 WHOLE = 2**31 - 1  # beyond every batch index
 
@@ -34,7 +37,7 @@ class Position(NamedTuple):
 START = Position(-1, -1)
 
 Offset: TypeAlias = dict[str, Position]
-OffsetJson: TypeAlias = dict[str, dict[str, int]]
+OffsetJson: TypeAlias = dict[str, dict[str, Any]]
 
 
 def to_json(offset: Mapping[str, Position]) -> OffsetJson:
@@ -43,8 +46,10 @@ def to_json(offset: Mapping[str, Position]) -> OffsetJson:
 
 
 def from_json(stored: OffsetJson) -> Offset:
-    """The reverse of `to_json`."""
-    return {name: Position(**fields) for name, fields in stored.items()}
+    """The reverse of `to_json`, of positions alone."""
+    return {
+        name: Position(**fields) for name, fields in stored.items() if "partitions" not in fields
+    }
 
 
 def _stored(position: Position) -> dict[str, int]:

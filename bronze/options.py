@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from bronze.connection import OPTION_OF, Connection, boolean
+from bronze.eras import Partitionings, partitionings
 from bronze.errors import SettingsError
 from bronze.offsets import Offset, from_json
 
 # Where to begin or end: an end of the topic, a position for each partition, or an instant (epoch
 # milliseconds; messages published at it or later are behind it).
 Bound: TypeAlias = Literal["earliest", "latest"] | Offset | int
+ENDS = ("earliest", "latest")
 
 KNOWN = (
     *OPTION_OF.values(),
@@ -67,6 +69,7 @@ class PulsarOptions:
     subscription: str | None
     starting: Bound
     ending: Bound
+    partitionings: Partitionings
     max_messages_per_trigger: int | None
     max_bytes_per_trigger: int | None
     max_bytes_per_task: int
@@ -97,6 +100,7 @@ class PulsarOptions:
             subscription=given.get("subscription"),
             starting=_bound(given, "starting", "earliest"),
             ending=_bound(given, "ending", "latest"),
+            partitionings=_partitionings(given),
             max_messages_per_trigger=_number(given, "maxMessagesPerTrigger"),
             max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
             max_bytes_per_task=_number(given, "maxBytesPerTask") or BYTES_PER_TASK,
@@ -192,9 +196,14 @@ def _bound(given: Mapping[str, str], which: str, default: Literal["earliest", "l
         raise SettingsError(message)
     if instant:
         return epoch_ms(f"{which}Timestamp", instant)
-    if position in ("earliest", "latest"):
+    if position in ENDS:
         return position  # type: ignore[return-value]  # a Literal by the test above
-    return _positions(f"{which}Position", position) if position else default
+    return _stored(f"{which}Position", position)[0] if position else default
+
+
+def _partitionings(given: Mapping[str, str]) -> Partitionings:
+    ending = given.get("endingPosition", "latest")
+    return {} if ending in ENDS else _stored("endingPosition", ending)[1]
 
 
 def epoch_ms(name: str, value: str) -> int:
@@ -216,11 +225,11 @@ def epoch_ms(name: str, value: str) -> int:
     return round(instant.timestamp() * 1000)
 
 
-def _positions(name: str, value: str) -> Offset:
+def _stored(name: str, value: str) -> tuple[Offset, Partitionings]:
     try:
         stored: Any = json.loads(value)
-        return from_json(stored)
-    except (ValueError, TypeError, AttributeError) as error:
+        return from_json(stored), partitionings(stored)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         message = (
             f"Option {name}: '{value}' is neither earliest, latest nor positions as in "
             '{"persistent://public/default/orders-partition-0": {"ledger": 12, "entry": 340}}.'

@@ -7,10 +7,12 @@ in chunks: the client gives such a message only to who has read all of its chunk
 """
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 
-from bronze.admin import Entry, PulsarAdmin
+from bronze.admin import Entry, PulsarAdmin, TopicNotFoundError
 from bronze.backlog import PartitionLog, PartitionRange, ReadTask, share
+from bronze.eras import Partitioning, Partitionings, Span
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, Position
 from bronze.options import Bound, PulsarOptions
@@ -18,6 +20,8 @@ from bronze.options import Bound, PulsarOptions
 ONE_TASK_BYTES = 1 << 20
 RECEIVER_BYTES = 32 << 20
 RECEIVER_MESSAGES = (10, 10_000)
+TOGETHER_MS = 500  # partitions that are created at once follow one another faster
+UNORDERED = Partitioning(0)
 
 
 class Planner:
@@ -26,27 +30,81 @@ class Planner:
     def __init__(self, options: PulsarOptions, admin: PulsarAdmin) -> None:
         self._options = options
         self.admin = admin
-        self.known_partitions: list[str] = []
+        self._topics: dict[str, list[str]] = {}
+        self._looked_at = 0
         self._newest: dict[str, tuple[Position, Position, int]] = {}
         self._logs: dict[str, PartitionLog] = {}
 
+    @property
+    def known_partitions(self) -> list[str]:
+        """The topic partitions that the options name, as of the last look."""
+        return list(itertools.chain(*self._topics.values()))
+
     def partitions(self) -> list[str]:
-        """The topic partitions that the options name, as they are now.
+        """The same, as they are now.
 
         Raises:
             BrokerError: a topic does not exist, or the broker does not answer.
         """
+        return list(itertools.chain(*self._by_topic().values()))
+
+    def _by_topic(self) -> dict[str, list[str]]:
         topics = list(self._options.topics)
         if self._options.topics_pattern:
             topics = self.admin.matching_topics(self._options.topics_pattern)
-        return [name for topic in topics for name in self.admin.partitions(topic)]
+        return {topic: self.admin.partitions(topic) for topic in topics}
 
     def last_positions(self) -> Offset:
-        """The last complete message of each partition that has one."""
-        self._logs = {}
-        self.known_partitions = self.partitions()
-        found = {name: self._last_position(name) for name in self.known_partitions}
-        return {name: position for name, position in found.items() if position.entry >= 0}
+        """The last complete message of each partition that has one.
+
+        Whether there are more partitions is asked when the ends are known: so no producer knew of
+        others when it wrote what is before these ends.
+        """
+        self._topics = self._topics or self._by_topic()
+        while True:
+            known, self._logs, self._looked_at = self._topics, {}, time.time_ns() // 1000
+            try:
+                found = {name: self._last_position(name) for name in self.known_partitions}
+            except TopicNotFoundError:  # deleted since the last look, if it is listed no more
+                self._topics = self._by_topic()
+                if self._topics == known:
+                    raise
+                continue
+            self._topics = self._by_topic()
+            if self._topics == known:
+                return {name: position for name, position in found.items() if position.entry >= 0}
+
+    def partitionings(self, read: Offset, known: Partitionings) -> dict[str, Partitioning]:
+        """What orders the messages of each partitioned topic, as of the last look at their ends.
+
+        Args:
+            read: up to where they were planned.
+            known: what was known then; nothing of a topic that is new to the reader.
+        """
+        found = {}
+        for topic, names in self._topics.items():
+            if names == [topic]:  # which never gets partitions
+                continue
+            if topic not in known:
+                found[topic] = self._first_seen(names, read)
+            elif known[topic].partitions != len(names):
+                found[topic] = known[topic].changed(len(names), read, self._looked_at)
+            else:
+                ends = {name: self._newest[name][0] for name in names if name in self._newest}
+                found[topic] = known[topic].settled(ends, self._looked_at)
+        return found
+
+    def _first_seen(self, names: Sequence[str], read: Offset) -> Partitioning:
+        """Of a topic of which nothing is known. Its partitions may be of different ages."""
+        first = Partitioning(len(names))
+        if not set(names) - set(read):  # an older version has read them all
+            return first
+        created = [self.admin.created_at(name) for name in names]
+        known = sorted(each for each in created if each is not None)
+        gaps = (later - earlier for earlier, later in itertools.pairwise(known))
+        if len(known) == len(names) and max(gaps, default=0) < TOGETHER_MS:
+            return first
+        return first.changed(len(names), read, self._looked_at)
 
     def _last_position(self, name: str) -> Position:
         last = self.admin.last_position(name)
@@ -126,27 +184,36 @@ class Planner:
             found[name] = _entries(log, after, until), _bytes(log, after, until)
         return found
 
-    def tasks(self, begun: Mapping[str, Position], end: Offset) -> Sequence[ReadTask]:
+    def tasks(
+        self, begun: Mapping[str, Position], end: Offset, order: Partitionings
+    ) -> Sequence[ReadTask]:
         """The tasks of a batch: one per partition with something new, more for a huge one.
 
         A small batch is one task: to start more, each with a client of its own, costs more than
         they share, and each writes a file.
+
+        Args:
+            begun: behind which positions it begins.
+            end: where it ends.
+            order: what orders messages of different partitions.
         """
+        partitionings = {n: order.get(n.rpartition("-partition-")[0], UNORDERED) for n in end}
         ranges, total = [], 0
         for name, until in end.items():
             after = begun.get(name, START)
             if until != after:  # before it, where a topic was made anew: then from its start
                 after = after if until > after else START
-                size = _bytes(self._log(name), after, until)
-                ranges += self._split(name, after, until, size)
-                total += size
+                total += _bytes(self._log(name), after, until)
+                for begin, stop, span in partitionings[name].pieces(name, after, until):
+                    ranges += self._split(name, begin, stop, span)
         if ranges and total <= min(ONE_TASK_BYTES, self._options.max_bytes_per_task):
             return [ReadTask(ranges)]
         return [ReadTask([each]) for each in ranges]
 
     def _split(
-        self, name: str, after: Position, until: Position, size: int
+        self, name: str, after: Position, until: Position, span: Span | None
     ) -> list[PartitionRange]:
+        size = _bytes(self._log(name), after, until)
         entries = _entries(self._log(name), after, until)
         pieces = min(-(-size // self._options.max_bytes_per_task), entries) or 1
         ends = [
@@ -157,7 +224,9 @@ class Planner:
         least, most = RECEIVER_MESSAGES
         queue = max(least, min(RECEIVER_BYTES // message, most))
         horizon = self.admin.compacted(name) if self._options.read_compacted else START
-        return [PartitionRange(name, *cut, queue, horizon) for cut in itertools.pairwise(cuts)]
+        return [
+            PartitionRange(name, *cut, queue, horizon, span) for cut in itertools.pairwise(cuts)
+        ]
 
     def _cut(self, name: str, begun: Position, entries: int, end: Position) -> Position:
         """The end of a range of so many entries, moved so that it ends with a whole message."""

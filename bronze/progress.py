@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bronze.admin import PulsarAdmin
 from bronze.checkpoint import last_commit, source_offsets
-from bronze.offsets import Offset, from_json
+from bronze.offsets import OffsetJson, from_json
 from bronze.options import PulsarOptions
 from bronze.planning import Planner
 from bronze.settings import LakeSettings
@@ -35,10 +35,10 @@ class Lag:
         return round(self.entries * max(landed_messages / landed, 1))
 
 
-def committed_offset(settings: LakeSettings, topic: str) -> Offset:
+def committed_offset(settings: LakeSettings, topic: str) -> OffsetJson:
     """The offset of the last finished batch of a topic's query; empty if there is none."""
     file = last_commit(settings, f"bronze.{topic}")
-    return from_json(source_offsets(file.read_text())["0"]) if file else {}
+    return source_offsets(file.read_text())["0"] if file else {}
 
 
 def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
@@ -50,7 +50,7 @@ def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
     name = settings.full_topic(topic)
     planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)
     last = planner.last_positions()
-    landed = {n: p for n, p in committed_offset(settings, topic).items() if n in last}
+    landed = {n: p for n, p in from_json(committed_offset(settings, topic)).items() if n in last}
     counts = planner.waiting(landed, last), planner.waiting({}, landed)
     none = dict.fromkeys(planner.known_partitions, 0)
     return Lag(*(none | {name: entries for name, (entries, _) in each.items()} for each in counts))

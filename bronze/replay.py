@@ -13,8 +13,9 @@ from bronze.admin import PulsarAdmin
 from bronze.checkpoint import claim_tables
 from bronze.declarations import Topic
 from bronze.envelope import POSITION_FIELDS
+from bronze.eras import Partitioning, partitionings, with_partitionings
 from bronze.errors import SettingsError
-from bronze.offsets import Offset, to_json
+from bronze.offsets import OffsetJson, from_json
 from bronze.progress import committed_offset
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource
@@ -55,7 +56,7 @@ def replay_topic(
             .options(**settings.connection.options())
             .option("topic", settings.full_topic(topic.name))
             .option("startingTimestamp", str(begin))
-            .option("endingPosition", json.dumps(to_json(_end(settings, landed, end))))
+            .option("endingPosition", json.dumps(_end(settings, landed, end)))
             .option("readCompacted", str(topic.compacted).lower())
             .load()
         )
@@ -71,8 +72,13 @@ def replay_topic(
         checkpoint.release()
 
 
-def _end(settings: LakeSettings, landed: Offset, end: int | None) -> Offset:
-    if end is None:
-        return landed
-    with PulsarAdmin(settings.connection) as admin:
-        return {name: min(p, admin.position_at(name, end)) for name, p in landed.items()}
+def _end(settings: LakeSettings, landed: OffsetJson, end: int | None) -> OffsetJson:
+    """Where to end, and what has ordered the messages that were landed up to there."""
+    positions, known = from_json(landed), partitionings(landed)
+    if not known:  # an older version has landed them, without order times
+        topics = {name.rpartition("-partition-")[0] for name in positions} - {""}
+        known = {name: Partitioning(len(positions)) for name in topics}
+    if end is not None:
+        with PulsarAdmin(settings.connection) as admin:
+            positions = {n: min(p, admin.position_at(n, end)) for n, p in positions.items()}
+    return with_partitionings(positions, known)

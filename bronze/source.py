@@ -31,6 +31,7 @@ from pyspark.sql.types import StructType
 
 from bronze.backlog import ReadTask
 from bronze.envelope import ENVELOPE_DDL
+from bronze.eras import partitionings, with_partitionings
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, OffsetJson, from_json, to_json
 from bronze.options import PulsarOptions
@@ -106,7 +107,8 @@ class PulsarBatchReader(DataSourceReader):
             begun = planner.resolve(self._options.starting)
             end = {name: min(ending.get(name, START), p) for name, p in last.items()}
             end = {name: p for name, p in end.items() if p > begun.get(name, START)}
-            return planner.tasks(begun, end)
+            order = self._options.partitionings or planner.partitionings({}, {})
+            return planner.tasks(begun, end, order)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""
@@ -139,8 +141,9 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new checkpoint begins."""
         planner, guard = self._open()
         begun = planner.resolve(self._options.starting)
-        guard.begin(planner.partitions(), begun)
-        return to_json(begun)
+        planner.last_positions()
+        guard.begin(planner.known_partitions, begun)
+        return with_partitionings(begun, planner.partitionings(begun, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limits of the options, shown by the tighter kind: `latestOffset` applies both."""
@@ -166,7 +169,10 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = planner.limited(begun, end)
         end = {**begun, **end}
         self._waiting = planner.waiting(end, self._last)
-        return to_json(end)
+        if end == stood:  # what has changed of the partitions is noted with what comes next
+            return start
+        order = planner.partitionings(stood, partitionings(start))
+        return with_partitionings(end, order)
 
     def reportLatestOffset(self) -> OffsetJson:
         """The end of the topics and the lag behind this batch, for the query's progress."""
@@ -178,7 +184,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        return self._open()[0].tasks(from_json(start), from_json(end))
+        return self._open()[0].tasks(from_json(start), from_json(end), partitionings(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""

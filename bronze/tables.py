@@ -12,10 +12,11 @@ from typing import cast
 import deltalake
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from bronze.checksums import write_checksum
-from bronze.envelope import ENVELOPE, Column
+from bronze.envelope import ADDED, ENVELOPE, Column
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.storage import is_table, storage_options, tables_below
@@ -185,7 +186,14 @@ def bronze_table(topic: str) -> TableSpec:
         ENVELOPE,
         # Statistics of each column would cost the writer a third of its time; none is asked for.
         {APPEND_ONLY: "true", "delta.dataSkippingStatsColumns": "publish_time"},
+        ADDED,
     )
+
+
+def as_messages(rows: DataFrame) -> DataFrame:
+    """Rows of a bronze table, with the columns that it lacks if an older version made it."""
+    missing = [column for column in ENVELOPE if column.name in ADDED - {*rows.columns}]
+    return rows.withColumns({each.name: F.lit(None).cast(each.type) for each in missing})
 
 
 def match(keys: Sequence[str], equals: str = "=") -> str:

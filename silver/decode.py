@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from bronze.declarations import FieldSpec, Rule, Topic, hash_column, snake_case
-from bronze.envelope import POSITION_FIELDS
+from bronze.envelope import ORDER_FIELDS
 from bronze.pseudonyms import PseudonymSecret
 from silver.columns import AS_IT_CAME, CAME, PRESENT, REASON
 from silver.payload import Schema, text_of_payload
@@ -69,7 +69,7 @@ class Decoder:
             ),
             (F.col("_deletes") | F.col("_truncates")).alias("is_deleted"),
             *_particulars(topic),
-            F.struct(*POSITION_FIELDS).alias("position"),
+            F.struct(*ORDER_FIELDS).alias("position"),
             F.col("publish_time"),
             _reason(topic).alias(REASON),
             F.struct(*AS_IT_CAME).alias(CAME),

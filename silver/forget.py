@@ -14,14 +14,14 @@ from pyspark.sql import functions as F
 
 from bronze.declarations import Topic, hash_column, snake_case
 from bronze.direct import DirectTable
+from bronze.envelope import ENVELOPE, POSITION_FIELDS
 from bronze.settings import LakeSettings
-from bronze.tables import TableSpec, match
+from bronze.tables import TableSpec
 from bronze.topics import TopicFile
 from silver.forgotten import FORGOTTEN, known_secret, person_hash
 from silver.merging import Values
 from silver.person import Found, Person, referring
 from silver.tables import (
-    POSITION,
     QUARANTINE,
     RECONCILIATION,
     enriched_table,
@@ -161,9 +161,12 @@ class Removal:
         """Refused records lose what they had; returns how many were open, and are given up."""
         if not found.refused:
             return 0
-        places = [(found.topic.name, each.place, each.key) for each in found.refused]
-        rows = self._spark.createDataFrame(places, f"topic string, position {POSITION}, key string")
-        same = match(["topic", "position"])
+        places = [(found.topic.name, *each.place, each.key) for each in found.refused]
+        types = {column.name: column.type for column in ENVELOPE}
+        ddl = ", ".join(f"{name} {types[name]}" for name in ("topic", *POSITION_FIELDS, "key"))
+        rows = self._spark.createDataFrame(places, ddl)
+        same = " AND ".join(f"t.position.{name} = s.{name}" for name in POSITION_FIELDS)
+        same = f"t.topic = s.topic AND {same}"
         quarantine = QUARANTINE.open(self._spark, self._settings)
         theirs = quarantine.toDF().alias("t").join(rows.alias("s"), F.expr(same))
         count = theirs.where("t.status = 'open'").count()

@@ -25,7 +25,8 @@ def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") ->
     """As `latest_per_key`, of rows in the driver, in the order of a struct column."""
     place = rows[order].combine_chunks()
     parts = dict(zip(place.type.names, place.flatten(), strict=True))
-    sorted_ = pc.sort_indices(pa.table(parts), [(name, "ascending") for name in parts])
+    ascending = [(name, "ascending", "at_start") for name in parts]  # NULL is before all
+    sorted_ = pc.sort_indices(pa.table(parts), ascending)
     rows = rows.take(sorted_)
     values = zip(*(rows[key].to_pylist() for key in keys), strict=True)
     latest = {key: n for n, key in enumerate(values)}
@@ -38,11 +39,14 @@ def all_of(source: DataFrame) -> Values:
 
 
 def is_older(row: str, order: Order) -> Column:
-    """Whether a row is before an order, field by field; what has no sequence is before all."""
+    """Whether a row is before an order, field by field; NULL is before all."""
     fields = {name: value for name, value in order.items() if name != "position"}
     fields |= {f"position.{name}": value for name, value in order["position"].items()}
     older = F.lit(False)
     for name, value in reversed(fields.items()):
         column = F.col(f"{row}{name}")
-        older = column.isNull() | (column < F.lit(value)) | ((column == F.lit(value)) & older)
+        if value is None:
+            older = column.isNull() & older
+        else:
+            older = column.isNull() | (column < F.lit(value)) | ((column == F.lit(value)) & older)
     return older

@@ -16,7 +16,7 @@ from bronze.errors import SettingsError
 from bronze.pseudonyms import PseudonymSecret
 from bronze.redact import Place, Redacted
 from bronze.settings import LakeSettings
-from bronze.tables import bronze_table
+from bronze.tables import as_messages, bronze_table
 from bronze.topics import TopicFile
 from silver.columns import CAME, REASON
 from silver.decode import Decoder
@@ -215,7 +215,7 @@ class Search:
             chosen = decoded.where(
                 F.when(F.col(REASON).isNull(), theirs).otherwise(refused)
             ).select(
-                "position.*",
+                *(f"position.{name}" for name in POSITION_FIELDS),
                 F.col(REASON).isNotNull().alias("is_refused"),
                 F.col(topic.key_columns[0]).cast("string").alias("whose"),
             )
@@ -255,7 +255,7 @@ class Search:
 
     def _decoded(self, topic: Topic) -> DataFrame:
         """All that bronze has of a topic, as it is written there."""
-        messages = bronze_table(topic.name).read(self._spark, self._settings)
+        messages = as_messages(bronze_table(topic.name).read(self._spark, self._settings))
         messages = messages.withColumn("source", F.lit(topic.name)).drop("topic")
         versions = versions_of(topic, messages)
         registry = SchemaRegistry(self._settings)

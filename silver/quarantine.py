@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from bronze.checkpoint import claim_tables
 from bronze.direct import DirectTable, OpenTables
-from bronze.envelope import POSITION_FIELDS
+from bronze.envelope import ORDER_FIELDS, POSITION_FIELDS
 from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.settings import LakeSettings
 from bronze.tables import match
@@ -117,7 +117,7 @@ def replay(
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
             return Counter()
-        place = [F.col(f"position.{name}").alias(name) for name in POSITION_FIELDS]
+        place = [F.col(f"position.{name}").alias(name) for name in ORDER_FIELDS]
         rest = ("key", "payload", "event_time", "publish_time", "schema_version")
         messages = chosen.select(F.col("topic").alias("source"), *place, *rest)
         with refinery.apply_again(messages, names, number) as verdicts:

@@ -25,7 +25,7 @@ from bronze.listener import listen
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
 from bronze.streams import Stream
-from bronze.tables import TableSpec, bronze_table
+from bronze.tables import TableSpec, as_messages, bronze_table
 from bronze.topics import TopicFile
 from silver.arrivals import Arrivals, few
 from silver.changelog import apply_changes
@@ -140,7 +140,7 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
         if is_new and not (table := open_table(settings, place)).file_uris():
             # It else begins with a snapshot, and takes seconds to find that it is empty.
             stream = stream.option("startingVersion", table.version())
-        messages = stream.load(place).drop("topic")
+        messages = as_messages(stream.load(place)).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
 

@@ -1,19 +1,20 @@
 """Silver's table contracts, derived from the topic file. This is what gold and BI rely on.
 
 Every row carries `position`, the place of the message it was made from: a total order, compared
-field by field. Ledger ids grow over the whole cluster, so the order also holds across partitions
-and after partitions were added.
+field by field. Where partitions were added to a topic, its first field `order_time` orders messages
+of different partitions (`bronze/eras.py`); it is NULL before that, which is before all.
 """
 
 import json
 
 from bronze.declarations import FieldSpec, Topic, View, hash_column, snake_case
-from bronze.envelope import Column
+from bronze.envelope import ADDED, ENVELOPE, ORDER_FIELDS, Column
 from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
 from silver.partial import COLLECTED, DELETED, UPSERTED, registers
 
-POSITION = "struct<ledger:bigint,entry:bigint,batch_index:int,partition:int>"
+_ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
+POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
 
 BATCHES = ("arrived_batch", "silver_batch")
 
@@ -43,6 +44,7 @@ QUARANTINE = TableSpec(
         Column("schema_version", "bigint", "Schema version it was published with, if any"),
         Column("silver_batch", "bigint", "Batch that refused it", nullable=False),
     ),
+    fields=ADDED,
 )
 
 RECONCILIATION = TableSpec(
@@ -261,7 +263,7 @@ def view_table(view: View) -> TableSpec:
 
 
 def _names(*topics: Topic) -> frozenset[str]:
-    return frozenset(column.name for topic in topics for column in field_columns(topic))
+    return ADDED | {column.name for topic in topics for column in field_columns(topic)}
 
 
 def _statistics(columns: list[str]) -> dict[str, str]:

@@ -12,12 +12,20 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+BEFORE_ALL = dt.datetime(1, 1, 1, tzinfo=dt.timezone.utc)
+
 
 class Position(NamedTuple):
     ledger: int
     entry: int
     batch_index: int
     partition: int
+    order_time: dt.datetime | None = None
+
+    @property
+    def order(self) -> tuple[Any, ...]:
+        return self.order_time or BEFORE_ALL, *self[:4]
 
 
 class Message(NamedTuple):
@@ -66,7 +74,6 @@ FIELDS: dict[str, dict[str, tuple[str, str]]] = {
     },
 }
 MINUS_ONE_MEANS_NONE = {"deletedAt", "mergedAt", "parentUserId", "paidAt"}
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def money(value: Any) -> Decimal:
@@ -163,13 +170,13 @@ class Lake:
             except ValueError as error:
                 raise BadRecordError(message.key) from error
         state = self.states[message.topic]
-        if key not in state or message.position > state[key][0]:
+        if key not in state or message.position.order > state[key][0].order:
             state[key] = (message.position, row)
         return key
 
     def _order(self, position: Position, row: dict[str, Any]) -> None:
         key = (row["invoice_id"], row["line_item_id"])
-        if key in self.enriched and self.enriched[key]["position"] >= position:
+        if key in self.enriched and self.enriched[key]["position"].order >= position.order:
             return
         empty = {"user": None, "user_position": None, "item": None, "item_position": None}
         self.enriched[key] = {**row, **empty, "position": position}

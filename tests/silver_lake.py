@@ -45,7 +45,7 @@ class LakeReader:
 
     def quarantined(self) -> set[tuple[str, Position]]:
         rows = self.table("quarantine").collect()
-        found = {(row["topic"], Position(*row["position"])) for row in rows}
+        found = {(row["topic"], _value(row["position"])) for row in rows}
         assert len(found) == len(rows), "a message is in the quarantine twice"
         return found
 
@@ -69,7 +69,17 @@ class SilverLake(LakeReader):
         for m in messages:
             p = m.position
             place = (f"persistent://public/default/{m.topic}", p.partition, p.ledger, p.entry)
-            envelope = (*place, p.batch_index, m.key, m.payload, None, PUBLISHED, {}, None)
+            envelope = (
+                *place,
+                p.batch_index,
+                m.key,
+                m.payload,
+                None,
+                PUBLISHED,
+                p.order_time,
+                {},
+                None,
+            )
             rows.setdefault(m.topic, []).append(envelope)
         for topic, found in rows.items():
             frame = self.spark.createDataFrame(found, ENVELOPE_DDL)
@@ -84,7 +94,7 @@ def _plain(row: Row, without: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     if isinstance(value, Row) and "ledger" in value.asDict():
-        return Position(*value)
+        return Position(**{name: _value(part) for name, part in value.asDict().items()})
     if isinstance(value, Row):
         return _plain(value)
     if isinstance(value, dt.datetime):

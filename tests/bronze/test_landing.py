@@ -30,9 +30,9 @@ def begun(spark: SparkSession, settings: LakeSettings, table: TableSpec) -> Chec
 def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
     """Of two partitions, the second with keys, times and properties."""
     rows = [
-        (NAME, 0, 1, n, 0, None, None, None, NOON, {}, None)
+        (NAME, 0, 1, n, 0, None, None, None, NOON, None, {}, None)
         if n % 2
-        else (NAME, 1, 1, n, 0, f"schlüssel {n}", b"\xff\x00", NOON, NOON, {"n": str(n)}, 3)
+        else (NAME, 1, 1, n, 0, f"schlüssel {n}", b"\xff\x00", NOON, NOON, NOON, {"n": str(n)}, 3)
         for n in range(first, first + count)
     ]
     return spark.createDataFrame(rows, ENVELOPE_DDL).repartition(2)

@@ -1,13 +1,18 @@
 """The latest row of each key, among rows in the driver."""
 
+import datetime as dt
+
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from silver.merging import latest_here
 
-PLACE = pa.struct([("ledger", pa.int64()), ("entry", pa.int64()), ("batch_index", pa.int32())])
+PLACE = pa.struct(
+    [("order_time", pa.timestamp("us")), ("ledger", pa.int64()), ("entry", pa.int64())]
+)
 SCHEMA = pa.schema([("id", pa.int64()), ("line", pa.string()), ("position", PLACE)])
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Arrow has them
 rows = st.tuples(st.integers(-2, 2), st.sampled_from(["a", "b"]), st.integers(0, 20))
 
 
@@ -21,7 +26,7 @@ def test_it_is_the_one_with_the_highest_position_in_any_order_of_rows(
             {
                 "id": key,
                 "line": line,
-                "position": {"ledger": n // 9, "entry": n % 9 // 3, "batch_index": n % 3},
+                "position": {"order_time": n // 9 or None, "ledger": n % 9 // 3, "entry": n % 3},
             }
             for key, line, n in found
         ],
@@ -31,6 +36,7 @@ def test_it_is_the_one_with_the_highest_position_in_any_order_of_rows(
     assert len(latest) == len({(key, line) for key, line, _ in found})
     for row in latest:
         place = row["position"]
-        number = place["ledger"] * 9 + place["entry"] * 3 + place["batch_index"]
+        micros = (place["order_time"] or EPOCH) - EPOCH
+        number = micros.microseconds * 9 + place["ledger"] * 3 + place["entry"]
         same = [n for key, line, n in found if (key, line) == (row["id"], row["line"])]
         assert number == max(same)

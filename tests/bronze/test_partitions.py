@@ -1,0 +1,102 @@
+"""Partitions are added to a topic, so keys move, also between partitions that were there before."""
+
+import json
+from typing import Any
+
+from model import Position
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from topic import LiveTopic, Outgoing
+
+from bronze.admin import PulsarAdmin
+from bronze.offsets import OffsetJson
+from bronze.options import PulsarOptions
+from bronze.settings import LakeSettings
+from bronze.source import PulsarStreamReader
+from lakehouse.broker import Broker
+
+KEYS = range(60)
+NOTHING = range(0)
+
+
+class Changelog:
+    """A topic in which one producer writes each key again and again, and what it wrote last."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self.topic = LiveTopic(settings, "things", 2)
+        self.latest: dict[int, str] = {}
+
+    def write(self, value: str, *, deleted: range = NOTHING) -> None:
+        """By a client of its own, which asks for the partitions of now."""
+        self.latest |= dict.fromkeys(KEYS, value)
+        for key in deleted:
+            del self.latest[key]
+        self.topic.send(
+            Outgoing(
+                json.dumps({"id": key, "value": value}).encode() if key in self.latest else b"",
+                key=str(key),
+            )
+            for key in KEYS
+        )
+
+    def begin_ledger(self, partition: int) -> None:
+        """From now on its ledger is later than those of the other partitions."""
+        with PulsarAdmin(self.topic.settings.connection) as admin:
+            admin.unload(f"{self.topic.name}-partition-{partition}")
+
+
+class Reading:
+    """One that reads the topic as a query does, in this process."""
+
+    def __init__(self, topic: LiveTopic, name: str) -> None:
+        options = {**topic.settings.connection.options(), "topic": topic.name}
+        self._options = PulsarOptions.parse({**options, "subscription": name})
+        self._stood: OffsetJson | None = None
+        self.rows: list[dict[str, Any]] = []
+
+    def land(self) -> None:
+        """What is there, in a batch, planned by a process that is started for it."""
+        reader = PulsarStreamReader(self._options)
+        begin = reader.initialOffset() if self._stood is None else self._stood
+        end = reader.latestOffset(begin, ReadAllAvailable())
+        self._stood = json.loads(json.dumps(end))
+        for task in reader.partitions(begin, end):
+            for batch in reader.read(task):
+                self.rows += batch.to_pylist()
+        reader.stop()
+
+    def current(self) -> dict[int, str]:
+        """What the last message of each key says, in the order in which they were landed."""
+        last: dict[str, dict[str, Any]] = {}
+        for row in sorted(self.rows, key=order):
+            last[row["key"]] = row
+        contents = [json.loads(row["payload"]) for row in last.values() if row["payload"]]
+        return {content["id"]: content["value"] for content in contents}
+
+
+def order(row: dict[str, Any]) -> tuple[Any, ...]:
+    position = Position(row["ledger"], row["entry"], row["batch_index"], row["partition"])
+    return position._replace(order_time=row["order_time"]).order
+
+
+def test_a_later_message_of_a_producer_wins_wherever_its_key_goes(
+    broker: Broker, settings: LakeSettings
+) -> None:
+    changelog = Changelog(settings)
+    always, now_and_then, afterwards = (
+        Reading(changelog.topic, name) for name in ("always", "now_and_then", "afterwards")
+    )
+    changelog.write("first")
+    always.land()
+    now_and_then.land()
+    changelog.begin_ledger(0)
+    changelog.write("with two partitions", deleted=range(5))
+    for partitions in (3, 4):
+        changelog.topic.create(partitions)
+        changelog.write(f"with {partitions}", deleted=range(10 * partitions, 10 * partitions + 9))
+        always.land()
+        changelog.begin_ledger(partitions - 3)
+        changelog.write(f"again with {partitions}", deleted=range(5, 10))
+    for each in (always, now_and_then, afterwards):
+        each.land()
+        assert len(each.rows) == 6 * len(KEYS)
+        assert each.current() == changelog.latest
