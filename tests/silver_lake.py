@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from bronze.envelope import ENVELOPE_DDL
 from bronze.job import await_streams
 from bronze.settings import SHOP_TOPICS, LakeSettings, load_settings
+from bronze.storage import open_table
 from bronze.tables import bronze_table
 from bronze.topics import TopicFile, load_topics
 from silver.refine import refine
@@ -84,6 +85,7 @@ class SilverLake(LakeReader):
         for topic, found in rows.items():
             frame = self.spark.createDataFrame(found, ENVELOPE_DDL)
             path = self.settings.table_path("bronze", topic)
+            bronze_table(topic).evolve(self.spark, self.settings, open_table(self.settings, path))
             frame.write.format("delta").mode("append").save(path)
 
 

@@ -98,6 +98,7 @@ def test_silver_repeats_the_batch_under_way_and_goes_on(
     model = Lake()
     for batch in (first(), second(), later()):
         model.batch(batch)
+    lake.refine()  # the batch under way, while bronze is as it was left
     lake.put(later())
     lake.refine()
     assert lake.current("users") == model.current("users")
@@ -106,6 +107,8 @@ def test_silver_repeats_the_batch_under_way_and_goes_on(
     assert lake.quarantined() == model.quarantined
     booked = lake.table("reconciliation").groupBy().sum("messages_in").collect()
     assert booked[0][0] == len([*first(), *second(), *later()])
+    for table in ("users_state", "enriched_orders", "quarantine"):
+        assert "order_time" in lake.table(table).select("position.*").columns
 
 
 @each_release
@@ -126,6 +129,8 @@ def test_bronze_knows_where_it_stood(
     more = topic.send(events(3))
     assert min(m.ledger for m in more) >= LEDGERS
     assert land(spark, topic) == sent(*events(1), *events(2), *more)
+    table = DeltaTable(topic.settings.table_path("bronze", "events"))
+    assert "order_time" in table.schema().to_json()
     lost = DeltaTable(topic.settings.table_path("bronze", "data_loss")).to_pyarrow_table()
     behind = [text.split(":") for text in lost["behind"].to_pylist()]
     assert behind

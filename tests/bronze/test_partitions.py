@@ -11,7 +11,7 @@ from bronze.admin import PulsarAdmin
 from bronze.offsets import OffsetJson
 from bronze.options import PulsarOptions
 from bronze.settings import LakeSettings
-from bronze.source import PulsarStreamReader
+from bronze.source import PulsarBatchReader, PulsarStreamReader
 from lakehouse.broker import Broker
 
 KEYS = range(60)
@@ -48,8 +48,8 @@ class Reading:
     """One that reads the topic as a query does, in this process."""
 
     def __init__(self, topic: LiveTopic, name: str) -> None:
-        options = {**topic.settings.connection.options(), "topic": topic.name}
-        self._options = PulsarOptions.parse({**options, "subscription": name})
+        self._source = {**topic.settings.connection.options(), "topic": topic.name}
+        self._options = PulsarOptions.parse({**self._source, "subscription": name})
         self._stood: OffsetJson | None = None
         self.rows: list[dict[str, Any]] = []
 
@@ -63,6 +63,13 @@ class Reading:
             for batch in reader.read(task):
                 self.rows += batch.to_pylist()
         reader.stop()
+
+    def replayed(self) -> list[dict[str, Any]]:
+        """The same messages, as `lakehouse replay` reads them once more."""
+        end = {"endingPosition": json.dumps(self._stood)}
+        reader = PulsarBatchReader(PulsarOptions.parse({**self._source, **end}))
+        tasks = reader.partitions()
+        return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
     def current(self) -> dict[int, str]:
         """What the last message of each key says, in the order in which they were landed."""
@@ -100,3 +107,4 @@ def test_a_later_message_of_a_producer_wins_wherever_its_key_goes(
         each.land()
         assert len(each.rows) == 6 * len(KEYS)
         assert each.current() == changelog.latest
+        assert sorted(each.replayed(), key=order) == sorted(each.rows, key=order)
