@@ -69,7 +69,8 @@ def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
         row["payload"] = bytes(row["payload"]) if row["payload"] is not None else None
         row["properties"] = list(row["properties"].items())
         row["publish_time"] = NOON
-        row["event_time"] = NOON if row["event_time"] else None
+        for name in ("event_time", "order_time"):
+            row[name] = NOON if row[name] else None
     assert there == sent
 
 
