@@ -39,7 +39,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.direct import DirectTable
-from bronze.envelope import ENVELOPE
+from bronze.envelope import ENVELOPE, RAW
 from bronze.ingest import ingest
 from bronze.job import await_streams
 from bronze.logs import configure_logs
@@ -115,6 +115,7 @@ class Bench:
             "order_time": F.lit(None).cast("timestamp"),
             "properties": F.expr("cast(map() as map<string,string>)"),
             "schema_version": F.lit(None).cast("bigint"),
+            **{c.name: F.lit(None).cast(c.type) for c in ENVELOPE if c.name in RAW},
         }
         rows = numbers.withColumns(envelope).select([column.name for column in ENVELOPE])
         rows.write.format("delta").mode("append").save(self.path("bronze", topic))

@@ -64,6 +64,7 @@ class PartitionRange(NamedTuple):
     receiver_queue: how many messages the client may hold, so that they fit in memory.
     compacted: up to where the compacted copy goes, if that is to be read.
     order_times: between which instants the messages' order times lie; None if they have none.
+    ledgers: those of the range and the ones before, by which its entries are accounted for.
     """
 
     topic: str
@@ -72,6 +73,7 @@ class PartitionRange(NamedTuple):
     receiver_queue: int
     compacted: Position = START
     order_times: Span | None = None
+    ledgers: Sequence[Ledger] = ()
 
 
 class ReadTask(InputPartition):

@@ -121,7 +121,7 @@ class Connection:
         """
         import httpx
 
-        tls = self._tls()
+        tls = self.tls(self.admin_url)
         return httpx.Client(
             base_url=f"{self.admin_url.rstrip('/')}/admin/v2/",
             timeout=timeout_seconds,
@@ -174,9 +174,26 @@ class Connection:
             message = f"oauth2IssuerUrl {self.oauth2_issuer_url} gives no token end point: {error}."
             raise SettingsError(message) from error
 
-    def _tls(self) -> ssl.SSLContext:
+    def credentials(self) -> tuple[str, str]:
+        """How we say who we are in Pulsar's own protocol: the method and its secret, if any.
+
+        Raises:
+            SettingsError: a file or variable that holds a secret is absent.
+        """
+        if self.token_env or self.token_file:
+            return "token", self.token()
+        if self.oauth2_key_file:
+            import httpx
+
+            flow: Any = self._oauth2_flow(self.tls("https://"))
+            asked = next(flow.sync_auth_flow(httpx.Request("GET", self.admin_url)))
+            return "token", hide(asked.headers["Authorization"].removeprefix("Bearer "))
+        return ("tls", "") if self.tls_certificate_file else ("", "")
+
+    def tls(self, url: str) -> ssl.SSLContext:
+        """How a connection to an address is secured; of no use where it is not."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if self.admin_url.startswith("https://"):  # to read the authorities takes a while
+        if url.startswith(("https://", "pulsar+ssl://")):  # to read the authorities takes a while
             authorities = _there("tlsTrustCertsFile", self.tls_trust_certs_file)
             context = ssl.create_default_context(cafile=authorities)
             if self.tls_certificate_file:

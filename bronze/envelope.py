@@ -38,7 +38,20 @@ ENVELOPE = (
         "bigint",
         "Schema version of the topic, NULL if none",
     ),
+    Column("raw_key", "binary", "Bytes of a key that is not UTF-8; its key is NULL"),
+    Column(
+        "raw_properties",
+        "array<struct<name:binary,value:binary>>",
+        "All properties byte for byte, where a name or value of one is not UTF-8",
+    ),
+    Column(
+        "undecoded",
+        "string",
+        "Which metadata could not be decoded: key, properties, a time with its value; else NULL",
+    ),
 )
+# What is kept of metadata that cannot be decoded.
+RAW = ("raw_key", "raw_properties", "undecoded")
 
 # What tells the messages of a topic apart.
 POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
@@ -46,7 +59,7 @@ POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
 ORDER_FIELDS = ("order_time", *POSITION_FIELDS)
 
 # Which tables of older versions lack, bronze's as a column and silver's within `position`.
-ADDED = frozenset({"order_time"})
+ADDED = frozenset({"order_time", *RAW})
 
 # As text, since the Pulsar source tells its schema where there is no Spark session.
 ENVELOPE_DDL = ", ".join(f"{column.name} {column.type}" for column in ENVELOPE)

@@ -9,6 +9,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from bronze import incomplete
 from bronze.checkpoint import Running, claim_tables, start_query
 from bronze.declarations import Topic
 from bronze.landing import Landing
@@ -89,8 +90,9 @@ def _limits(settings: LakeSettings) -> dict[str, str]:
     if settings.accept_data_loss:
         found["failOnDataLoss"] = "false"
         found["dataLossTable"] = settings.table_path("bronze", "data_loss")
-        if storage := storage_options(settings):
-            found["dataLossStorageOptions"] = json.dumps(storage)
+    found["incompleteTable"] = settings.table_path("bronze", incomplete.NAME)
+    if storage := storage_options(settings):
+        found["dataLossStorageOptions"] = json.dumps(storage)
     return found
 
 

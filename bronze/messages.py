@@ -1,6 +1,7 @@
 """Reading a range of one topic partition as Arrow batches. Runs in Spark's Python workers."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,17 +9,20 @@ import pulsar
 import pyarrow as pa
 
 from bronze.backlog import PartitionRange
-from bronze.eras import Span
 from bronze.errors import BrokerError
+from bronze.gaps import Gaps
 from bronze.offsets import START, WHOLE, Position
 from bronze.options import PulsarOptions
+from bronze.wire import Metadata, reading
 
 ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 8 << 20
 NO_MORE_MS = 1_000
+QUIET_MS = 1_000
 NONE: Sequence[tuple[str, str]] = ()
 
 UTC_MICROS = pa.timestamp("us", tz="UTC")
+RAW_PROPERTIES = pa.list_(pa.struct([("name", pa.binary()), ("value", pa.binary())]))
 ARROW_SCHEMA = pa.schema(
     [
         ("topic", pa.string()),
@@ -33,8 +37,13 @@ ARROW_SCHEMA = pa.schema(
         ("order_time", UTC_MICROS),
         ("properties", pa.map_(pa.string(), pa.string())),
         ("schema_version", pa.int64()),
+        ("raw_key", pa.binary()),
+        ("raw_properties", RAW_PROPERTIES),
+        ("undecoded", pa.string()),
     ]
 )
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+TOO_LATE_MS = 2**63 - 1  # stands for every unsigned number that is not a signed one
 
 
 def batch_size(serialized: bytes) -> int:
@@ -93,6 +102,8 @@ def read_range(
             returned: the task fails and Spark tries the batch again.
     """
     last = work.after
+    past = Position(work.until.ledger, work.until.entry + 1, 0)
+    gaps = Gaps(options, work)
     try:
         reader = client.create_reader(
             work.topic,
@@ -100,13 +111,16 @@ def read_range(
             receiver_queue_size=work.receiver_queue,
             is_read_compacted=options.read_compacted,
         )
-        entries = _Entries(reader, options.read_timeout_ms)
+        entries = _Entries(reader, options, lambda: gaps.only_chunks_follow(last))
         if options.read_compacted:
-            entries = _CompactedEntries(reader, options.read_timeout_ms, work)
-        rows = _Rows(work.topic, work.order_times)
-        while not entries.have_ended():
-            last, index, messages = entries.next()
-            if Position(last.ledger, last.entry, 0) > work.until:
+            entries = _CompactedEntries(reader, options, work)
+        rows = _Rows(options, work)
+        while last < work.until and (found := entries.next()):
+            before = last
+            last, index, messages = found
+            if last.entry != before.entry + 1 or last.ledger != before.ledger:
+                gaps.note(before, min(last, past))
+            if last >= past:
                 break
             # The client starts at the beginning of the entry, and a bound may lie within one.
             first = work.after.batch + 1 if last[:2] == work.after[:2] else 0
@@ -115,8 +129,11 @@ def read_range(
             rows.add(last, messages[first - index : max(end - index, 0)], first)
             if rows.full():
                 yield rows.take()
-            if last >= work.until:
-                break
+        gaps.note(last, past)
+        for place, message in gaps.messages():
+            rows.add(place, [message], 0)
+            if rows.full():
+                yield rows.take()
         if rows.count:
             yield rows.take()
     except pulsar.PulsarException as error:
@@ -127,6 +144,26 @@ def read_range(
             "readTimeoutMs."
         )
         raise BrokerError(message_text) from error
+
+
+def stored_metadata(
+    options: PulsarOptions, work: PartitionRange, place: Position
+) -> list[Metadata]:
+    """The metadata of all messages of an entry, as the broker stores it.
+
+    Raises:
+        BrokerError: the broker does not give the entry.
+    """
+    compacted = options.read_compacted
+    with reading(options.connection, work.topic, place, compacted=compacted) as reader:
+        entry = reader.next(options.read_timeout_ms / 1000)
+        if entry is None or entry.position[:2] != place[:2]:
+            message = (
+                f"{work.topic}: the broker did not give entry {place} again, whose metadata is not "
+                "UTF-8. Nothing of the batch was landed; it is tried again."
+            )
+            raise BrokerError(message)
+        return entry.batch()
 
 
 def _start(after: Position) -> Any:
@@ -142,17 +179,33 @@ class _Entries:
     The client's own wrappers are left out: to make them for each message costs half of the time.
     """
 
-    def __init__(self, reader: Any, timeout_ms: int) -> None:
+    def __init__(
+        self, reader: Any, options: PulsarOptions, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`is_over` is asked when no message has come for a while."""
         self._receive = reader._reader.read_next  # noqa: SLF001
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = options.read_timeout_ms
+        self._quiet_ms = min(QUIET_MS, self._timeout_ms)
+        self._is_over = is_over
 
-    def have_ended(self) -> bool:
-        """Whether there is no other, though the end of the range was not seen."""
-        return False
+    def next(self) -> tuple[Position, int, list[Any]] | None:
+        """The position of the next entry, the index of its first message, and all of them.
 
-    def next(self) -> tuple[Position, int, list[Any]]:
-        """The position of the next entry, the index of its first message, and all of them."""
-        return self._entry_of(self._receive(self._timeout_ms))
+        None if no other comes, though the end of the range was not seen.
+        """
+        try:
+            message = self._receive(self._quiet_ms)
+        except pulsar.Timeout:
+            message = self._patiently()
+        return self._entry_of(message) if message else None
+
+    def _patiently(self) -> Any:
+        for _ in range(2 * self._quiet_ms, self._timeout_ms, self._quiet_ms):
+            if self._is_over():
+                return None
+            with contextlib.suppress(pulsar.Timeout):
+                return self._receive(self._quiet_ms)
+        return None if self._is_over() else self._receive(self._quiet_ms)
 
     def _entry_of(self, message: Any) -> tuple[Position, int, list[Any]]:
         receive, timeout = self._receive, self._timeout_ms
@@ -181,24 +234,23 @@ class _CompactedEntries(_Entries):
     `has_message_available` of a fresh reader may be False while there are messages.)
     """
 
-    def __init__(self, reader: Any, timeout_ms: int, work: PartitionRange) -> None:
-        super().__init__(reader, timeout_ms)
+    def __init__(self, reader: Any, options: PulsarOptions, work: PartitionRange) -> None:
+        super().__init__(reader, options)
         self._reader = reader
         self._horizon = work.compacted
         self._all_compacted = work.until <= work.compacted
-        self._next: Any = None
 
-    def have_ended(self) -> bool:
-        if not self._all_compacted or self._reader.has_message_available():
-            return False
+    def next(self) -> tuple[Position, int, list[Any]] | None:
+        """See `_Entries.next`."""
+        timeout = self._timeout_ms
+        if self._all_compacted and not self._reader.has_message_available():
+            timeout = NO_MORE_MS
         try:
-            self._next = self._receive(NO_MORE_MS)
+            message = self._receive(timeout)
         except pulsar.Timeout:
-            return True
-        return False
-
-    def next(self) -> tuple[Position, int, list[Any]]:
-        message, self._next = self._next or self._receive(self._timeout_ms), None
+            if timeout == NO_MORE_MS:
+                return None
+            raise
         place = message.message_id()
         index = max(place.batch_index(), 0)
         position = Position(place.ledger_id(), place.entry_id(), index)
@@ -211,9 +263,12 @@ class _CompactedEntries(_Entries):
 class _Rows:
     """Columns of the record batch being filled; what is common to an entry is kept once."""
 
-    def __init__(self, topic: str, order_times: Span | None) -> None:
-        self._topic, self._partition = split_partition(topic)
-        self._order_times = order_times
+    def __init__(self, options: PulsarOptions, work: PartitionRange) -> None:
+        self._topic, self._partition = split_partition(work.topic)
+        self._order_times = work.order_times
+        self._options = options
+        self._work = work
+        self._entry: tuple[tuple[int, int], list[Metadata]] | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -226,6 +281,9 @@ class _Rows:
         self._payloads: list[bytes | None] = []
         self._event_times: list[int] = []
         self._properties: list[Sequence[tuple[str, str]]] = []
+        self._raw_keys: dict[int, bytes] = {}  # by row; so are the next two
+        self._raw_properties: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._undecoded: dict[int, list[str]] = {}
 
     def add(self, entry: Position, messages: Sequence[Any], first: int) -> None:
         """Add messages of an entry, the first of which has the index `first` in it."""
@@ -241,21 +299,79 @@ class _Rows:
             pairs = zip(payloads, messages, strict=True)
             payloads = [None if not p and m.has_null_value() else p for p, m in pairs]
         self._payloads += payloads
-        self._keys += [message.partition_key() or None for message in messages]
+        try:
+            keys = [message.partition_key() or None for message in messages]
+            properties = [message.properties() for message in messages]
+        except UnicodeDecodeError:
+            keys = [self._key(n, message) for n, message in enumerate(messages)]
+            properties = self._properties_of(entry, messages, first)
+        self._keys += keys
         self._event_times += [message.event_timestamp() for message in messages]
-        properties = [message.properties() for message in messages]
         self._properties += [list(each.items()) if each else NONE for each in properties]
         self.count += len(messages)
         self._bytes += sum(map(len, filter(None, payloads)))
+
+    def _key(self, number: int, message: Any) -> str | None:
+        """The key of the message that is so many rows on; its bytes are kept if it is not UTF-8."""
+        try:
+            return message.partition_key() or None
+        except UnicodeDecodeError as error:
+            self._raw_keys[self.count + number] = error.object
+            self._undecoded.setdefault(self.count + number, []).append("key")
+            return None
+
+    def _properties_of(
+        self, entry: Position, messages: Sequence[Any], first: int
+    ) -> list[dict[str, str]]:
+        """The properties of messages of an entry, as far as they are UTF-8.
+
+        The client gives none of them if one is not, so their bytes are read from the broker.
+        """
+        found: list[dict[str, str]] = []
+        for number, message in enumerate(messages):
+            try:
+                found.append(message.properties())
+            except UnicodeDecodeError:
+                raw = self._stored(entry)[first + number].properties
+                self._raw_properties[self.count + number] = raw
+                self._undecoded.setdefault(self.count + number, []).append("properties")
+                found.append(dict(_decoded(raw)))
+        return found
+
+    def _stored(self, place: Position) -> list[Metadata]:
+        if self._entry is None or self._entry[0] != place[:2]:
+            self._entry = place[:2], stored_metadata(self._options, self._work, place)
+        return self._entry[1]
+
+    def _instants(
+        self, name: str, times: Sequence[int], sizes: Sequence[int] = ()
+    ) -> tuple[Any, Any]:
+        """Times of so many rows each (1) as microseconds, and which of them can be timestamps."""
+        try:
+            found = np.array(times, np.int64)
+        except OverflowError:  # unsigned on the wire
+            found = np.array([min(time, TOO_LATE_MS) for time in times], np.int64)
+        fits = (found >= FIRST_MS) & (found <= LAST_MS)
+        if not fits.all():
+            sizes = sizes or [1] * len(times)
+            ends = np.cumsum(sizes).tolist()
+            for number in np.flatnonzero(~fits).tolist():
+                for row in range(ends[number] - sizes[number], ends[number]):
+                    self._undecoded.setdefault(row, []).append(f"{name} {times[number]}")
+            found = np.where(fits, found, 0)
+        return found * 1000, fits
 
     def full(self) -> bool:
         return self.count >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
     def take(self) -> pa.RecordBatch:
-        ledger, entry, publish, version = np.repeat(
-            np.array(self._entries, np.int64), self._sizes, axis=0
-        ).T
-        event = np.array(self._event_times, np.int64)
+        ledgers, entries, published, versions = zip(*self._entries, strict=True)
+        ledger, entry, version = np.repeat(
+            np.array([ledgers, entries, versions], np.int64), self._sizes, axis=1
+        )
+        publish, _ = self._instants("publish_time", published, self._sizes)
+        publish = np.repeat(publish, self._sizes)
+        event, fits = self._instants("event_time", self._event_times)
         arrays = [
             pa.repeat(self._topic, self.count),
             pa.repeat(pa.scalar(self._partition, pa.int32()), self.count),
@@ -264,11 +380,14 @@ class _Rows:
             pa.array(np.concatenate(self._indexes).astype(np.int32)),
             pa.array(self._keys, pa.string()),
             pa.array(self._payloads, pa.binary()),
-            pa.array(event * 1000, UTC_MICROS, mask=event == 0),
-            pa.array(publish * 1000, UTC_MICROS),
-            self._ordered(publish * 1000),
+            pa.array(event, UTC_MICROS, mask=(event == 0) | ~fits),
+            pa.array(publish, UTC_MICROS),
+            self._ordered(publish),
             pa.array(self._properties, ARROW_SCHEMA.field("properties").type),
             pa.array(version, mask=version < 0),
+            self._sparse(self._raw_keys, pa.binary()),
+            self._sparse(self._raw_properties, RAW_PROPERTIES),
+            self._sparse({n: ", ".join(each) for n, each in self._undecoded.items()}, pa.string()),
         ]
         self._clear()
         return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
@@ -277,3 +396,15 @@ class _Rows:
         if self._order_times is None:
             return pa.nulls(self.count, UTC_MICROS)
         return pa.array(np.clip(published, *self._order_times), UTC_MICROS)
+
+    def _sparse(self, values: dict[int, Any], kind: pa.DataType) -> pa.Array:
+        """A column of which few rows have a value."""
+        if not values:
+            return pa.nulls(self.count, kind)
+        return pa.array([values.get(row) for row in range(self.count)], kind)
+
+
+def _decoded(properties: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[str, str]]:
+    for name, value in properties:
+        with contextlib.suppress(UnicodeDecodeError):
+            yield name.decode(), value.decode()

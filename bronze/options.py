@@ -23,6 +23,7 @@ KNOWN = (
     *("startingPosition", "startingTimestamp", "endingPosition", "endingTimestamp"),
     *("readCompacted", "maxMessagesPerTrigger", "maxBytesPerTrigger", "maxBytesPerTask"),
     *("readTimeoutMs", "failOnDataLoss", "dataLossTable", "dataLossStorageOptions"),
+    *("incompleteTable",),
 )
 PLACES = ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP")
 SECRETS = ("token", "authtoken", "authparams", "password")
@@ -58,9 +59,11 @@ class PulsarOptions:
     failOnDataLoss: whether a stream stops when unread messages are gone: dropped by message TTL,
         or with a topic that was deleted or made anew. Default true. With false it goes on, once
         it has recorded what was lost in the Delta table at the path `dataLossTable`.
-    dataLossStorageOptions: where that is `s3://…`: a JSON object of what delta-rs must know to
-        reach it (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`). Credentials come from the
-        environment of the driver or its role.
+    incompleteTable: path of a Delta table that notes messages in chunks of which a batch has read
+        only some; see `bronze/incomplete.py`. Not noted if it is not given.
+    dataLossStorageOptions: where that or the data loss table is `s3://…`: a JSON object of what
+        delta-rs must know to reach it (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`).
+        Credentials come from the environment or the role of the driver and the executors.
     """
 
     connection: Connection
@@ -77,6 +80,7 @@ class PulsarOptions:
     read_timeout_ms: int
     data_loss_table: str | None
     data_loss_storage: dict[str, str]
+    incomplete_table: str | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "PulsarOptions":
@@ -108,6 +112,7 @@ class PulsarOptions:
             read_timeout_ms=_number(given, "readTimeoutMs") or 60_000,
             data_loss_table=_data_loss_table(given),
             data_loss_storage=_data_loss_storage(given),
+            incomplete_table=given.get("incompleteTable"),
         )
 
 

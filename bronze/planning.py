@@ -2,26 +2,31 @@
 
 Lives in the one Python process beside the driver that plans, with one connection to the admin
 API. A batch ends with an entry that readers see: not with the mark of a transaction, nor with what
-an open one holds back. Cuts lie between entries, and never inside a message that its producer sent
-in chunks: the client gives such a message only to who has read all of its chunks.
+an open one holds back, nor with a chunk that others follow. Messages of other producers may lie
+between the chunks of one, so a batch may end within a message all the same: that message lands with
+the batch that has its last chunk (`gaps.py`).
 """
 
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
 
 from bronze.admin import Entry, PulsarAdmin, TopicNotFoundError
-from bronze.backlog import PartitionLog, PartitionRange, ReadTask, share
+from bronze.backlog import Ledger, PartitionLog, PartitionRange, ReadTask, share
 from bronze.eras import Partitioning, Partitionings, Span
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, Position
 from bronze.options import Bound, PulsarOptions
+from bronze.wire import EntryReader
 
 ONE_TASK_BYTES = 1 << 20
 RECEIVER_BYTES = 32 << 20
 RECEIVER_MESSAGES = (10, 10_000)
 TOGETHER_MS = 500  # partitions that are created at once follow one another faster
 UNORDERED = Partitioning(0)
+LEDGERS_BEFORE = 20
+STORED_SECONDS = 1.0
 
 
 class Planner:
@@ -34,6 +39,8 @@ class Planner:
         self._looked_at = 0
         self._newest: dict[str, tuple[Position, Position, int]] = {}
         self._logs: dict[str, PartitionLog] = {}
+        # Of a partition that ended within a message in chunks: that end, and what it is read up to.
+        self._within: dict[str, tuple[Position, Position, Entry | None]] = {}
 
     @property
     def known_partitions(self) -> list[str]:
@@ -224,9 +231,17 @@ class Planner:
         least, most = RECEIVER_MESSAGES
         queue = max(least, min(RECEIVER_BYTES // message, most))
         horizon = self.admin.compacted(name) if self._options.read_compacted else START
+        ledgers = self._ledgers(name, after, until)
         return [
-            PartitionRange(name, *cut, queue, horizon, span) for cut in itertools.pairwise(cuts)
+            PartitionRange(name, *cut, queue, horizon, span, ledgers)
+            for cut in itertools.pairwise(cuts)
         ]
+
+    def _ledgers(self, name: str, after: Position, until: Position) -> list[Ledger]:
+        """The ledgers of a range, and as many before as chunks of its messages may be in."""
+        known = [ledger for ledger in self._log(name).ledgers if ledger.id <= until.ledger]
+        before = [ledger for ledger in known if ledger.id < after.ledger]
+        return known[max(len(before) - LEDGERS_BEFORE, 0) :]
 
     def _cut(self, name: str, begun: Position, entries: int, end: Position) -> Position:
         """The end of a range of so many entries, moved so that it ends with a whole message."""
@@ -247,23 +262,46 @@ class Planner:
 
     def _readable(self, name: str, position: Position) -> tuple[Position, Entry | None]:
         """A position, or the next before it that a batch may end with, and its entry."""
-        entry = self.admin.entry(name, position)
+        entry = self._entry(name, position)
+        known = self._within.get(name)
+        begun = entry is not None and not entry.is_pending and not entry.ends_a_message
+        within = position if begun else None
         if entry is None and self._options.read_compacted:
             return position, None  # the compacted copy may go on up to there
         if entry is not None and entry.is_pending:
             position = self.admin.last_readable(name)
-            entry = self.admin.entry(name, position) if position.entry >= 0 else None
+            entry = self._entry(name, position) if position.entry >= 0 else None
         while entry is None or entry.is_hidden or not entry.ends_a_message:
             if entry is None:  # ledgers were dropped since
                 self._logs.pop(name, None)
             log = self._log(name)
-            skipped = (entry.chunk or 0) + 1 if entry else 0
+            # Messages of others may be between the chunks of one.
+            skipped = 1 if entry else 0
             upto = log.entries_behind(START) - log.entries_behind(position)
             position = log.advance(START, upto - skipped)
             if position == START:
                 return START, None
-            entry = self.admin.entry(name, position)
+            if within and known and position == known[0]:
+                position, entry = known[1:]
+                break
+            entry = self._entry(name, position)
+        if within:
+            self._within[name] = within, position, entry
         return position, entry
+
+    def _entry(self, name: str, position: Position) -> Entry | None:
+        """What an entry holds, None if it is gone; as the admin API tells, or as it is stored."""
+        found = self.admin.glance(name, position)
+        if found is not None:
+            return found
+        with (
+            contextlib.suppress(OSError),
+            EntryReader(self._options.connection, name, position) as reader,
+        ):
+            stored = reader.next(STORED_SECONDS)
+            if stored is not None and stored.position[:2] == position[:2]:
+                return Entry(stored.messages, stored.chunk, stored.chunks, False, False)
+        return self.admin.entry(name, position)
 
     def _batch_size(self, name: str) -> int:
         return self._newest[name][2] if name in self._newest else 1

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bronze.envelope import ENVELOPE, POSITION_FIELDS
+from bronze.envelope import ENVELOPE, POSITION_FIELDS, RAW
 from bronze.settings import LakeSettings
 from bronze.tables import APPEND_ONLY, TableSpec, match
 
@@ -36,15 +36,17 @@ def redact(
     ddl = ", ".join(f"`{name}` {types[name]}" for name in (*POSITION_FIELDS, "key", "payload"))
     rows = spark.createDataFrame([(*m.place, m.key, m.payload) for m in messages], ddl)
     table.set_property(spark, settings, APPEND_ONLY, None)
+    opened = table.open(spark, settings)
+    there = {*opened.toDF().columns} & {*RAW}  # a table of an older version lacks them
     (
-        table.open(spark, settings)
-        .alias("t")
+        opened.alias("t")
         .merge(F.broadcast(rows).alias("s"), match(POSITION_FIELDS))
         .whenMatchedUpdate(
             set={
                 "key": "s.key",
                 "payload": "s.payload",
                 "properties": "CAST(map() AS map<string,string>)",
+                **dict.fromkeys(there, "NULL"),
             }
         )
         .execute()

@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from bronze import incomplete
 from bronze.admin import PulsarAdmin, TopicNotFoundError
 from bronze.agreement import disagreements
 from bronze.checkpoint import newest_batch
@@ -28,7 +29,7 @@ from bronze.errors import BrokerError, LakehouseError, SettingsError
 from bronze.ingest import query_name
 from bronze.retention import risks
 from bronze.settings import LakeSettings
-from bronze.storage import in_bucket, require_bucket
+from bronze.storage import in_bucket, require_bucket, storage_options
 from bronze.streams import given_up
 from bronze.tables import TableSpec, bronze_table
 from bronze.topics import TopicFile
@@ -47,6 +48,7 @@ from silver.tables import silver_tables
 SHOWN = ("pyspark", "delta-spark", "deltalake", "pulsar-client", "dbt-core")
 OLDEST_BROKER, NEXT_BROKER = Version("4.0"), Version("5.0")
 GIB = 1 << 30
+UNFINISHED = dt.timedelta(minutes=10)
 LEAST_FREE, LITTLE_FREE = 1 * GIB, 5 * GIB
 # Not settings of the lakehouse, but read by dbt's profiles, by Superset's or by the tests.
 OTHERS = ("DECLARED_TOPICS", "SUPERSET", "KILLS", "CHAOS")
@@ -81,6 +83,7 @@ def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
         *ports(settings, answers=answers),
         *sql(settings),
         *broker(settings, answers=answers),
+        *chunks(settings),
     ]
     if answers:
         found += declared_topics(settings, topics)
@@ -90,6 +93,19 @@ def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
     for query, owned in {**tables, QUERY: silver_tables(topics)}.items():
         found += streams(settings, query, owned)
     return found
+
+
+def chunks(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether messages in chunks have waited for their other chunks for long."""
+    path = settings.table_path("bronze", incomplete.NAME)
+    table = incomplete.IncompleteTable(path, storage_options(settings) or {})
+    if found := table.still_open(UNFINISHED):
+        first = "{topic_partition} {message} at {last_chunk}".format(**found[0])
+        yield Finding(
+            *("chunks", "warn", f"{len(found)} messages in chunks are incomplete, such as {first}"),
+            f"Their producers died or their first chunks are gone; bronze.{incomplete.NAME} names "
+            "them. Have them sent again if they are needed.",
+        )
 
 
 def python() -> Iterator[Finding]:

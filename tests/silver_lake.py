@@ -81,6 +81,7 @@ class SilverLake(LakeReader):
                 {},
                 None,
             )
+            envelope += (None,) * 3  # all metadata is UTF-8
             rows.setdefault(m.topic, []).append(envelope)
         for topic, found in rows.items():
             frame = self.spark.createDataFrame(found, ENVELOPE_DDL)

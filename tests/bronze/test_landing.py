@@ -29,10 +29,12 @@ def begun(spark: SparkSession, settings: LakeSettings, table: TableSpec) -> Chec
 
 def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
     """Of two partitions, the second with keys, times and properties."""
+    sent = b"\xff\x00", NOON, NOON, NOON
+    raw = b"\xff", [(b"n", b"\xff")], "properties"
     rows = [
-        (NAME, 0, 1, n, 0, None, None, None, NOON, None, {}, None)
+        (NAME, 0, 1, n, 0, None, None, None, NOON, None, {}, None, *[None] * 3)
         if n % 2
-        else (NAME, 1, 1, n, 0, f"schlüssel {n}", b"\xff\x00", NOON, NOON, NOON, {"n": str(n)}, 3)
+        else (*(NAME, 1, 1, n, 0, f"schlüssel {n}"), *sent, {"n": str(n)}, 3, *raw)
         for n in range(first, first + count)
     ]
     return spark.createDataFrame(rows, ENVELOPE_DDL).repartition(2)
@@ -68,6 +70,8 @@ def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
     for row in sent:
         row["payload"] = bytes(row["payload"]) if row["payload"] is not None else None
         row["properties"] = list(row["properties"].items())
+        row["raw_key"] = bytes(row["raw_key"]) if row["raw_key"] else None
+        row["raw_properties"] = row["raw_properties"] and [{"name": b"n", "value": b"\xff"}]
         row["publish_time"] = NOON
         for name in ("event_time", "order_time"):
             row[name] = NOON if row[name] else None

@@ -1,0 +1,100 @@
+"""The table of messages in chunks that a batch has read in part: `bronze.incomplete_messages`.
+
+A producer sends the chunks of a message one after the other, so a batch may end between two of
+them. The message lands with its last chunk, in whichever batch that is. Until then it is noted
+here as `open`, and as `complete` then. One that stays open belongs to a producer that died. `lost`
+is one whose last chunk is there and whose first ones are not, or not within ten minutes of it.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from bronze.offsets import Position
+from bronze.options import PulsarOptions
+
+NAME = "incomplete_messages"
+OPEN, COMPLETE, LOST = "open", "complete", "lost"
+
+# Grain: a message at the end of a task that has read some of its chunks. A task that is tried again
+# may note the same again.
+SCHEMA = pa.schema(
+    [
+        pa.field("recorded_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("topic_partition", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),  # its producer and sequence id
+        pa.field("first_chunk", pa.string(), nullable=False),  # the first position that was read
+        pa.field("last_chunk", pa.string(), nullable=False),  # the last that was read
+        pa.field("chunks_read", pa.int32(), nullable=False),
+        pa.field("chunks", pa.int32(), nullable=False),
+        pa.field("publish_time_ms", pa.int64(), nullable=False),
+        pa.field("state", pa.string(), nullable=False),  # open, complete, lost
+    ]
+)
+
+
+class Incomplete(NamedTuple):
+    """A row of the table; see its schema."""
+
+    topic_partition: str
+    message: str
+    first: Position
+    last: Position
+    chunks_read: int
+    chunks: int
+    publish_time_ms: int
+    state: str
+
+
+@dataclass(frozen=True)
+class IncompleteTable:
+    """The table: a folder or an address, with what delta-rs must know to reach it; None for none.
+
+    Tasks write it, beside the batch: what a task noted stays if its batch is run again.
+    """
+
+    path: str | None
+    storage: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, options: PulsarOptions) -> "IncompleteTable":
+        """The table that the options of a reader name."""
+        return cls(options.incomplete_table, options.data_loss_storage)
+
+    def record(self, messages: Sequence[Incomplete]) -> None:
+        """Add rows to the table, which is made if it is absent."""
+        if not messages or self.path is None:
+            return
+        import deltalake
+
+        if "://" not in self.path:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        now = dt.datetime.now(dt.timezone.utc)
+        rows = [(now, m[0], m[1], str(m.first), str(m.last), *m[4:]) for m in messages]
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        table = pa.Table.from_arrays(
+            [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        )
+        deltalake.write_deltalake(self.path, table, mode="append", storage_options=self.storage)
+
+    def still_open(self, older_than: dt.timedelta) -> list[dict[str, object]]:
+        """The messages that have been open for so long, or are lost; oldest first."""
+        import deltalake
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            table = deltalake.DeltaTable(self.path or "", storage_options=self.storage)
+        except TableNotFoundError:
+            return []
+        rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda r: r["recorded_at"])
+        newest = {(r["topic_partition"], r["message"]): r for r in rows}
+        bound = dt.datetime.now(dt.timezone.utc) - older_than
+        return [
+            r
+            for r in newest.values()
+            if r["state"] == LOST or (r["state"] == OPEN and r["recorded_at"] < bound)
+        ]
