@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyspark.sql.datasource import InputPartition
-
 from bronze.eras import Span
 from bronze.offsets import START, WHOLE, Position
 
@@ -74,13 +72,6 @@ class PartitionRange(NamedTuple):
     compacted: Position = START
     order_times: Span | None = None
     ledgers: Sequence[Ledger] = ()
-
-
-class ReadTask(InputPartition):
-    """The ranges that one task reads, one after the other."""
-
-    def __init__(self, ranges: Sequence[PartitionRange]) -> None:
-        self.ranges = ranges
 
 
 def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:

@@ -6,24 +6,29 @@ checkpoint carries an id of its own in `lakehouse.json`, its tables carry that i
 the file names the tables' ids. Anything else is refused at start.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import structlog
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from bronze.durable import delete_durably, read_json, write_durably
 from bronze.errors import CheckpointError
-from bronze.failures import RunBatch, interruptible
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
 from bronze.tables import TableSpec
+
+if TYPE_CHECKING:  # `lakehouse status` does without Spark
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from bronze.failures import RunBatch
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
@@ -355,6 +360,8 @@ def start_query(
     With `available_now` it ends when it has caught up, else it begins a batch each `trigger`, such
     as "1 second", if there is something new.
     """
+    from bronze.failures import interruptible
+
     writer = rows.writeStream.queryName(checkpoint.query).foreachBatch(interruptible(run_batch))
     writer = writer.option("checkpointLocation", checkpoint.path)
     if available_now:

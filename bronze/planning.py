@@ -7,18 +7,24 @@ between the chunks of one, so a batch may end within a message all the same: tha
 the batch that has its last chunk (`gaps.py`).
 """
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from bronze.admin import Entry, PulsarAdmin, TopicNotFoundError
-from bronze.backlog import Ledger, PartitionLog, PartitionRange, ReadTask, share
+from bronze.backlog import Ledger, PartitionLog, PartitionRange, share
 from bronze.eras import Partitioning, Partitionings, Span
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, Position
 from bronze.options import Bound, PulsarOptions
 from bronze.wire import EntryReader
+
+if TYPE_CHECKING:
+    from bronze.tasks import ReadTask
 
 ONE_TASK_BYTES = 1 << 20
 RECEIVER_BYTES = 32 << 20
@@ -204,6 +210,8 @@ class Planner:
             end: where it ends.
             order: what orders messages of different partitions.
         """
+        from bronze.tasks import ReadTask
+
         partitionings = {n: order.get(n.rpartition("-partition-")[0], UNORDERED) for n in end}
         ranges, total = [], 0
         for name, until in end.items():

@@ -29,12 +29,12 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from bronze.backlog import ReadTask
 from bronze.envelope import ENVELOPE_DDL
 from bronze.eras import partitionings, with_partitionings
 from bronze.errors import SettingsError
 from bronze.offsets import START, Offset, OffsetJson, from_json, to_json
 from bronze.options import PulsarOptions
+from bronze.tasks import ReadTask
 
 if TYPE_CHECKING:
     from bronze.guard import RetentionGuard

@@ -4,22 +4,25 @@
 (no deletion vectors, no column mapping), so that every Delta reader can open them.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import deltalake
-from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from bronze.checksums import write_checksum
 from bronze.envelope import ADDED, ENVELOPE, Column
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
 from bronze.storage import is_table, storage_options, tables_below
+
+if TYPE_CHECKING:  # `lakehouse status` does without Spark
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 APPEND_ONLY = "delta.appendOnly"  # property: rows are added alone
 # A commit a second makes a log of 86,400 files a day. A checkpoint of the log costs as much as a
@@ -89,6 +92,8 @@ class TableSpec:
         Raises:
             LakehouseError: the table cannot become what is declared.
         """
+        from pyspark.sql.types import StructType
+
         known = StructType.fromJson(json.loads(delta.schema().to_json()))
         added = list(self._missing(self._columns(), known))
         for place, kind, after in added:
@@ -102,6 +107,8 @@ class TableSpec:
         self, wanted: StructType, there: StructType, within: str = ""
     ) -> Iterator[tuple[str, str, str | None]]:
         """Place, type and left neighbour of the fields that a table lacks, in order."""
+        from pyspark.sql.types import StructType
+
         for name in there.names:
             if name not in wanted.names:
                 self._refuse(
@@ -136,6 +143,8 @@ class TableSpec:
         raise LakehouseError(message)
 
     def _columns(self) -> StructType:
+        from pyspark.sql.types import StructType
+
         ddl = ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
         return cast(StructType, StructType.fromDDL(ddl))  # an empty frame would cost a second
 
@@ -168,6 +177,8 @@ class TableSpec:
 
     def open(self, spark: SparkSession, settings: LakeSettings) -> DeltaTable:
         """The existing table."""
+        from delta.tables import DeltaTable
+
         return DeltaTable.forPath(spark, self.path(settings))
 
 
@@ -192,6 +203,8 @@ def bronze_table(topic: str) -> TableSpec:
 
 def as_messages(rows: DataFrame) -> DataFrame:
     """Rows of a bronze table, with the columns that it lacks if an older version made it."""
+    from pyspark.sql import functions as F
+
     missing = [column for column in ENVELOPE if column.name in ADDED - {*rows.columns}]
     return rows.withColumns({each.name: F.lit(None).cast(each.type) for each in missing})
 

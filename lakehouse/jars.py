@@ -16,7 +16,6 @@ from threading import local
 from typing import Any
 
 from filelock import FileLock
-from pyspark.java_gateway import launch_gateway
 
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
@@ -125,6 +124,8 @@ def place_verified(jar: Jar, source: Path, folder: Path) -> None:
 @contextmanager
 def _ivy(settings: LakeSettings) -> Iterator[Callable[[Jar], Path]]:
     """A function that downloads one jar with Ivy; may be called from several threads."""
+    from pyspark.java_gateway import launch_gateway
+
     prepare_spark(settings)
     gateway = launch_gateway()
     try:

@@ -14,7 +14,7 @@ from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table, delta_tables
 from bronze.topics import TopicFile
 from lakehouse.broker import broker_answers
-from silver.measure import OUTCOMES, BookTotals, count_missing
+from silver.books import OUTCOMES, BookTotals, count_missing
 from silver.tables import QUARANTINE, RECONCILIATION, enriched_table, state_table
 
 

@@ -15,18 +15,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from bronze.declarations import Topic, snake_case
+from bronze.declarations import Topic
 from bronze.tables import match
-from silver.columns import PRESENT
+from silver.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
 from silver.merging import Order, Values, all_of, is_older
-
-UPSERTED, DELETED, COLLECTED = "_upserted", "_deleted", "_collected"
-
-
-def registers(topic: Topic) -> dict[str, str]:
-    """The fields that are registers, by their column."""
-    rest = [name for name in topic.fields if name not in (*topic.key, *topic.sequence)]
-    return {snake_case(name): name for name in rest}
 
 
 def apply_partial_changes(

@@ -11,7 +11,7 @@ from bronze.declarations import FieldSpec, Topic, View, hash_column, snake_case
 from bronze.envelope import ADDED, ENVELOPE, ORDER_FIELDS, Column
 from bronze.tables import APPEND_ONLY, TableSpec
 from bronze.topics import TopicFile
-from silver.partial import COLLECTED, DELETED, UPSERTED, registers
+from silver.columns import COLLECTED, DELETED, UPSERTED, registers
 
 _ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
 POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"

@@ -23,9 +23,8 @@ from bronze.declarations import Topic
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from silver.changelog import merge_later
-from silver.columns import REASON
+from silver.columns import COLLECTED, REASON
 from silver.merging import is_older
-from silver.partial import COLLECTED
 from silver.tables import state_table
 
 MARK = "collected"

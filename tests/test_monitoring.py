@@ -16,7 +16,7 @@ import yaml
 from bronze.metrics import METRICS
 from bronze.settings import LakeSettings
 from gold.measure import OUTCOMES as BUILDS
-from silver.measure import OUTCOMES as BOOKED
+from silver.books import OUTCOMES as BOOKED
 
 ROOT = Path(__file__).parents[1]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

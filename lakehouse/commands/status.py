@@ -35,7 +35,7 @@ def _watch(form: str, every: str) -> None:
     from gold.options import seconds
     from lakehouse.status import lake_status
     from lakehouse.watch import watch
-    from silver.measure import BookTotals
+    from silver.books import BookTotals
 
     if form != "table":
         message = f"--watch shows a table; drop --format {form}."

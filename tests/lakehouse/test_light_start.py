@@ -1,4 +1,4 @@
-"""Help and shell completion load little, as Spark, Arrow and dbt load slowly."""
+"""Help, completion and `status` load little, as Spark, Arrow and dbt load slowly."""
 
 import json
 import os
@@ -19,6 +19,11 @@ TYPER = {
 }
 RICH = {"rich", "attr", "markdown_it", "mdurl", "pygments"}
 OURS = {"bronze", "silver", "gold", "lakehouse"}
+# What `status` does without.
+HEAVY = {
+    *("altair", "babel", "dbt", "delta", "fastavro", "openlineage", "pandas"),
+    *("prometheus_client", "pulsar", "py4j", "pyspark", "sqlalchemy"),
+}
 RUN = """
 import json, sys
 before = set(sys.modules)
@@ -103,3 +108,9 @@ def test_the_version_is_that_of_the_distribution(tmp_path: Path) -> None:
     found = ran(tmp_path, ("--version",))
     assert found.out == f"lakehouse {version('orders-lakehouse')}\n"
     assert found.loaded - OURS <= TYPER | RICH, found.loaded - OURS - TYPER - RICH
+
+
+def test_the_status_of_an_empty_lake_loads_neither_spark_nor_metrics(tmp_path: Path) -> None:
+    found = ran(tmp_path, ("status",))
+    assert "no broker" in found.out
+    assert not found.loaded & HEAVY, found.loaded & HEAVY
