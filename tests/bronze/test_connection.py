@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import _pulsar
 import jwt
 import pulsar
 import pytest
@@ -121,6 +122,27 @@ def test_a_topic_lands_over_tls_with_a_token_that_nothing_shows(
     assert signature not in plan
     for file in settings.home_dir.rglob("*"):
         assert file.is_dir() or signature.encode() not in file.read_bytes(), file
+
+
+@pytest.mark.jvm
+def test_metadata_that_is_not_utf_8_is_read_over_tls_with_the_token(
+    spark: SparkSession, own: LakeSettings
+) -> None:
+    topic = LiveTopic(own, "orders", 1)
+    client = own.connection.client()
+    try:
+        producer = client.create_producer(f"{topic.name}-partition-0")
+        message = _pulsar.MessageBuilder().content(b"one").property(b"name", b"\xff").build()
+        producer._producer.send(message)  # noqa: SLF001 - the public one takes text alone
+    finally:
+        client.close()
+    assert land(spark, topic) == [b"one"]
+    table = DeltaTable(own.table_path("bronze", "orders")).to_pyarrow_table()
+    (row,) = table.select(["raw_properties", "undecoded"]).to_pylist()
+    assert row == {
+        "raw_properties": [{"name": b"name", "value": b"\xff"}],
+        "undecoded": "properties",
+    }
 
 
 @pytest.mark.jvm
