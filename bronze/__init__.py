@@ -1,7 +1,7 @@
-"""Bronze: Pulsar topics land in append-only Delta tables, bytes kept as they came.
+"""Bronze: Pulsar topics land in append-only Delta tables, byte for byte.
 
-In: the topics a topic file declares (`topics.py`). Out: one table `bronze.<topic>` each
-(`tables.py`). Promise (invariant 1): every message exactly once, byte for byte, with its position;
-nothing is refused for being malformed.
-Read `ingest.py` first; `source.py` is the Pulsar data source it streams from.
+Input: the topics that a topic file declares (`topics.py`). Output: one table `bronze.<topic>` for
+each topic (`tables.py`). Guarantee (invariant 1): every message lands exactly once, byte for byte,
+with its position. No message is rejected as malformed.
+Start with `ingest.py`. It streams from the Pulsar data source in `source.py`.
 """

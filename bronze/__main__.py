@@ -1,4 +1,4 @@
-"""`python -m bronze`: the job for spark-submit."""
+"""`python -m bronze`: runs bronze's streams as a spark-submit job."""
 
 from bronze.ingest import ingest
 from bronze.job import streaming_job

@@ -1,4 +1,4 @@
-"""Whether checkpoints and tables belong together (invariant 6), read without changing anything."""
+"""Checks that checkpoints and tables belong together (invariant 6). Changes nothing."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +22,13 @@ from bronze.tables import TableSpec
 def disagreements(
     settings: LakeSettings, query: str, tables: Sequence[TableSpec]
 ) -> Iterator[tuple[str, str]]:
-    """What keeps a query from going on, each with what to do; the query may run meanwhile."""
+    """Find what would stop a query at its next start. The query may be running.
+
+    Called by `lakehouse doctor`.
+
+    Yields:
+        A problem and its remedy.
+    """
     folder = Path(settings.checkpoint_path(query))
     try:
         own = identity(folder)
@@ -31,12 +37,12 @@ def disagreements(
         return
     command = interrupted(folder)
     if command is not None:
-        yield f"`{command or 'a command'}` was interrupted", "Run it again: it goes on."
+        yield f"`{command or 'a command'}` was interrupted", "Run it again to finish it."
     for log in ("offsets", "commits"):
         newest = newest_file(folder / log)
         if newest is not None and not is_whole(newest):
-            yield f"{newest} is torn", "Start the stream: it says whether the file may be deleted."
-    # Before the tables: while the query runs, they may be ahead of what was read here.
+            yield f"{newest} is torn", "Start the stream to learn whether you can delete the file."
+    # Read before the tables: while the query runs, a table may get ahead, but never fall behind.
     commit = newest_file(folder / "commits")
     for table in tables:
         for what in _apart(settings, table, own, folder, commit):
@@ -53,19 +59,19 @@ def _apart(
     known = own.get("tables", {}).get(table.full_name)
     if not table.exists(settings):
         if known:
-            yield f"the table {table.full_name} is gone"
+            yield f"the table {table.full_name} no longer exists"
         return
     delta = open_table(settings, table.path(settings))
     metadata = delta.metadata()
     if metadata.configuration.get(WRITER) != own.get("checkpoint"):
         yield f"the table {table.full_name} was written from another checkpoint"
     elif known and known != str(metadata.id):
-        yield f"{table.full_name} is another table than the checkpoint has written to"
+        yield f"{table.full_name} is not the table that the checkpoint has written to"
     elif commit is not None and (folder / "metadata").exists():
-        # Only bronze leaves the query's id, and a moved query begins without.
+        # Only bronze writes the query's id to the table, and a query that was moved has none yet.
         written = delta.transaction_version(query_id(folder))
         if written is not None and written < int(commit.name):
             yield (
-                f"batch {commit.name} is finished by the checkpoint, and the table "
-                f"{table.full_name} has only batch {written}: it is of an older moment"
+                f"the checkpoint has finished batch {commit.name}, but the table "
+                f"{table.full_name} ends with batch {written}, so it is older than the checkpoint"
             )

@@ -1,7 +1,8 @@
-"""What a topic partition holds, by the broker's ledger statistics, and where a batch may end.
+"""Computes the size of a backlog, and where a batch may end, from the broker's ledger statistics.
 
-The broker knows entries and bytes of each ledger, exactly; how the bytes lie within a ledger it
-does not tell, so they count evenly spread. Pure arithmetic, no broker.
+The broker reports the exact number of entries and bytes of each ledger, but not how the bytes are
+spread within a ledger. Bytes are therefore assumed to be evenly spread. This module does arithmetic
+only and never contacts the broker.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from bronze.offsets import START, WHOLE, Position
 
 
 class Ledger(NamedTuple):
-    """A segment of a topic partition's log: its id, its entries and their bytes."""
+    """A segment of a topic partition's log: its id, its number of entries, and its bytes."""
 
     id: int
     entries: int
@@ -27,16 +28,16 @@ class PartitionLog:
     ledgers: Sequence[Ledger]
 
     def entries_behind(self, position: Position) -> int:
-        """Entries behind a position."""
+        """Number of entries after a position."""
         return sum(count for _, _, count in self._rests(position))
 
     def bytes_behind(self, position: Position) -> int:
-        """Bytes behind a position."""
+        """Estimated number of bytes after a position."""
         rests = self._rests(position)
         return round(sum(ledger.size * count / ledger.entries for ledger, _, count in rests))
 
     def advance(self, position: Position, entries: int) -> Position:
-        """The position `entries` entries later, at most the end of the log."""
+        """The position `entries` entries later, or the end of the log if that comes first."""
         for ledger, first, count in self._rests(position):
             reached = min(entries, count)
             if reached > 0:
@@ -45,9 +46,9 @@ class PartitionLog:
         return position
 
     def _rests(self, position: Position) -> list[tuple[Ledger, int, int]]:
-        """Ledgers with entries behind a position: the first of them, and how many."""
+        """Each ledger with entries after a position, with the first of them and their number."""
         found = []
-        # An entry that is half read counts as unread.
+        # An entry that is only partly read counts as unread.
         begun = max(position.entry + (position.batch == WHOLE), 0)
         for ledger in self.ledgers:
             first = begun if ledger.id == position.ledger else 0
@@ -57,12 +58,12 @@ class PartitionLog:
 
 
 class PartitionRange(NamedTuple):
-    """The messages of a topic partition behind `after`, up to and with `until`.
+    """The messages of a topic partition after `after`, up to and including `until`.
 
-    receiver_queue: how many messages the client may hold, so that they fit in memory.
-    compacted: up to where the compacted copy goes, if that is to be read.
-    order_times: between which instants the messages' order times lie; None if they have none.
-    ledgers: those of the range and the ones before, by which its entries are accounted for.
+    receiver_queue: how many messages the client may prefetch, limited so that they fit in memory.
+    compacted: the last position of the compacted copy, if that copy is read.
+    order_times: the bounds of the messages' order times; None if the messages have none.
+    ledgers: the ledgers of the range and those before it, needed to account for every entry.
     """
 
     topic: str
@@ -75,10 +76,10 @@ class PartitionRange(NamedTuple):
 
 
 def share(limit: int, waiting: Mapping[str, int]) -> dict[str, int]:
-    """Divide a limit among partitions by what waits in each, as Spark's Kafka source does.
+    """Divide a limit among partitions in proportion to their backlogs, like Spark's Kafka source.
 
-    Each that has something waiting gets at least 1, so that none starves: the sum may exceed the
-    limit by one per partition.
+    Every partition with a backlog gets at least 1, so that none starves. The sum may therefore
+    exceed the limit by one per partition.
     """
     total = sum(waiting.values())
     if total <= limit:

@@ -1,4 +1,4 @@
-"""Settings of the catalog that SQL finds tables in."""
+"""Settings of the catalog in which SQL finds tables."""
 
 from pathlib import Path
 

@@ -1,8 +1,9 @@
-"""Delta's version checksum, `<version>.crc`, for the commits that we make without Spark.
+"""Writes Delta's version checksum, `<version>.crc`, for commits that we make without Spark.
 
-It repeats columns and protocol of the table beside its newest commit. Without it Spark learns them
-by a job of three stages over the log, for each new version that it sees: at every batch of silver.
-"Version Checksum File" of Delta's PROTOCOL.md; delta-rs 1.6 writes none and deletes none.
+The checksum repeats the table's columns and protocol beside its newest commit. Without it, Spark
+runs a three-stage job over the log for each new version that it sees, which means for every batch
+of silver. See "Version Checksum File" in Delta's PROTOCOL.md. delta-rs 1.6 neither writes nor
+deletes these files.
 """
 
 import json
@@ -14,17 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-KEPT_VERSIONS = 10  # a reader that has begun with an older one finds out by itself
+KEPT_VERSIONS = 10  # a reader of an older version reads the log instead
 
 
 def write_checksum(table: DeltaTable, *, if_absent: bool = False) -> None:
-    """Write it for the version that a table is open at, and drop an old one.
+    """Write the checksum of the version that `table` has loaded, and delete an outdated one.
 
-    Not in a bucket, where two more requests cost as much as they save.
+    Does nothing for a table in a bucket, where the two extra requests cost as much as they save.
 
     Args:
-        table: the table.
-        if_absent: leave it if there is one, as Spark's has more.
+        table: the table, loaded at the version that we have just committed.
+        if_absent: keep an existing file, because the one that Spark writes holds more.
     """
     place = urlsplit(table.table_uri)
     if place.scheme not in ("", "file"):

@@ -1,7 +1,7 @@
-"""What all command lines share: the option `--available-now`, and how a command ends.
+"""Shared by all command lines: the option `--available-now`, and how a command ends.
 
-`lakehouse`, `python -m bronze`, `silver` and `gold` use it. It imports nothing heavy at the top, so
-that help and shell completion answer at once.
+Used by `lakehouse` and by `python -m` with `bronze`, `silver` and `gold`. Heavy modules are
+imported only where they are needed, so that help and shell completion answer at once.
 """
 
 import signal
@@ -17,7 +17,7 @@ from bronze.log_format import is_json
 from bronze.redaction import redact
 
 AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Process what is there now, then exit.")
+    bool, typer.Option("--available-now", help="Process the messages there are now, then exit.")
 ]
 
 
@@ -51,7 +51,7 @@ def _verdict(error: Exception) -> tuple[str, int]:
     if isinstance(error, LakehouseError):
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}. See that it exists and may be written.", 2
+        return f"{error.filename}: {error.strerror}. Check that it exists and is writable.", 2
     from bronze.failures import NO_SPARK, explain
 
     if isinstance(error, NO_SPARK):

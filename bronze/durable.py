@@ -1,8 +1,8 @@
-"""Small files of state that survive a kill and a power cut: a reader finds the old content or the
-new one, never a part.
+"""Writes small state files that survive a kill and a power cut.
 
-The one place that writes such files. A rename alone is not enough: after a power cut the file can
-have its new name and no content, so the content reaches the disk before the rename, and the rename
+A reader finds the old content or the new content, never a part of it. All such files are written
+here. A rename alone is not enough, because after a power cut the file can have its new name but no
+content. The content therefore reaches the disk before the rename, and the rename reaches the disk
 before anything that relies on it.
 """
 
@@ -19,15 +19,15 @@ PRIVATE = 0o600  # for files that name people or hold hashes of passwords
 
 
 def write_durably(file: Path, content: str, *, mode: int = 0o644) -> None:
-    """Write a file, or replace it, so that it is whole after a power cut.
+    """Create or replace a file so that it is whole even after a power cut.
 
     Args:
-        file: in a folder that exists.
-        content: all of it; written as UTF-8.
-        mode: permissions of the file, less those that the umask takes away.
+        file: the file; its folder must exist.
+        content: the whole content, written as UTF-8.
+        mode: permissions of the file, before the umask is applied.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written; the old file is untouched.
+        OSError: the disk is full, or the folder is not writable. The old file is unchanged.
     """
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -44,9 +44,9 @@ def write_durably(file: Path, content: str, *, mode: int = 0o644) -> None:
 
 
 def delete_durably(*files: Path) -> None:
-    """Delete those files that are there, so that a power cut does not bring them back.
+    """Delete files so that a power cut does not bring them back. Absent files are skipped.
 
-    Drafts go too that a writer of one of them left when it was killed.
+    Also deletes the temporary files that a writer left behind when it was killed.
     """
     for file in files:
         file.unlink(missing_ok=True)
@@ -59,28 +59,31 @@ def delete_durably(*files: Path) -> None:
 def read_json(
     file: Path, remedy: str, error: type[LakehouseError] = LakehouseError
 ) -> dict[str, Any] | None:
-    """The JSON object that a small file holds; None if there is no such file, or it holds `null`.
+    """Read the JSON object in a small file.
 
     Args:
-        file: as `write_durably` leaves it; one of an earlier version may be empty or torn.
-        remedy: what the user can do about a torn one; a sentence.
-        error: the class of the error.
+        file: a file from `write_durably`. Earlier versions may have left it empty or torn.
+        remedy: a sentence that says what the user can do about a torn file.
+        error: the class of the error to raise.
+
+    Returns:
+        The object; None if the file does not exist or holds `null`.
 
     Raises:
-        LakehouseError: the file is empty or torn; of the given class.
+        LakehouseError: the file is empty or torn. Its class is `error`.
     """
     try:
         stored: dict[str, Any] | None = json.loads(file.read_text())
     except FileNotFoundError:
         return None
     except ValueError:
-        message = f"{file} is empty or torn, as after a power cut. {remedy}"
+        message = f"{file} is empty or torn, perhaps by a power cut. {remedy}"
         raise error(message) from None
     return stored
 
 
 def _sync_folder(folder: Path) -> None:
-    """Let the names in a folder reach the disk."""
+    """Make sure that the names in a folder have reached the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

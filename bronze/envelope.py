@@ -1,6 +1,6 @@
 """The envelope: the columns of every bronze table and of the Pulsar source.
 
-Apart from the other table contracts, as each Python worker imports this one.
+It is separate from the other table contracts because every Python worker imports it.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its SQL type and what it means."""
+    """A column: its name, SQL type and meaning, and whether it may be NULL."""
 
     name: str
     type: str
@@ -50,16 +50,17 @@ ENVELOPE = (
         "Which metadata could not be decoded: key, properties, a time with its value; else NULL",
     ),
 )
-# What is kept of metadata that cannot be decoded.
+# Columns for metadata that cannot be decoded.
 RAW = ("raw_key", "raw_properties", "undecoded")
 
-# What tells the messages of a topic apart.
+# Together these fields identify a message of a topic.
 POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
-# What orders the messages of a topic, field by field: the later is greater, and NULL is before all.
+# Messages of a topic are ordered by these fields, one after the other. A later message has the
+# greater value; NULL comes first.
 ORDER_FIELDS = ("order_time", *POSITION_FIELDS)
 
-# Which tables of older versions lack, bronze's as a column and silver's within `position`.
+# Tables of older versions lack these: bronze's tables as columns, silver's as fields of `position`.
 ADDED = frozenset({"order_time", *RAW})
 
-# As text, since the Pulsar source tells its schema where there is no Spark session.
+# As text, because the Pulsar source reports its schema in a process without a Spark session.
 ENVELOPE_DDL = ", ".join(f"{column.name} {column.type}" for column in ENVELOPE)

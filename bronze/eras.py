@@ -1,20 +1,19 @@
-"""What orders the messages of a topic to which partitions were added: `order_time`.
+"""Computes `order_time`, which orders the messages of a topic whose number of partitions changes.
 
 While the number of partitions is constant, a key stays in its partition, and the log orders its
-messages. With another number keys move, also between partitions that were there before, and ledger
-ids say nothing of which of two partitions' messages came first. Producers learn of new partitions
-one after the other, within a minute.
+messages. When the number changes, keys move, even between partitions that existed before. Ledger
+ids do not tell which of two partitions' messages came first. Producers learn of new partitions one
+after the other, within a minute.
 
-So a change begins an era: messages behind the positions where it was noticed are ordered by the
-time at which they were published, and by position where that is equal. The era ends with the
-messages that were there when all producers had long learned of the change: those behind it have one
-and the same order time, which is later, so the log orders them again. Before the first change it is
-NULL.
+A change therefore begins an era. Messages after the positions at which the change was noticed are
+ordered by publish time, and by position where publish times are equal. The era ends at the last
+message that existed when all producers had long learned of the change. Later messages all share one
+later order time, so the log orders them again. Before the first change, the order time is NULL.
 
     NULL | publish time, between low and high | high | publish time, above that high | ...
 
-The eras are kept in the checkpoint's offsets, beside the positions, so a planned batch that runs
-again, and a replay of any messages, give the same order times.
+The checkpoint's offsets hold the eras beside the positions. A planned batch that runs again, and a
+replay of any messages, therefore produce the same order times.
 """
 
 import itertools
@@ -23,13 +22,15 @@ from typing import Any, NamedTuple
 
 from bronze.offsets import START, Offset, OffsetJson, Position, from_json, to_json
 
-# Far above what producers take to learn of new partitions: 60 s with the clients' defaults.
+# Far longer than producers take to learn of new partitions: 60 s with the clients' defaults.
 LEARNING_MICROS = 600 * 1_000_000
 
 
 class Span(NamedTuple):
-    """Between which instants order times lie, in µs since 1970. Publish times outside count as the
-    nearer one; low = high leaves the order to the log.
+    """The bounds of order times, in µs since 1970.
+
+    A publish time outside the bounds is replaced by the nearer bound. If low = high, the log alone
+    determines the order.
     """
 
     low: int
@@ -37,46 +38,49 @@ class Span(NamedTuple):
 
 
 class Era(NamedTuple):
-    """The span of the order times of the messages behind some positions."""
+    """The span of the order times of the messages after the positions `since`."""
 
     span: Span
     since: Offset
 
     @property
     def is_settled(self) -> bool:
-        """Whether all producers know of the change."""
+        """Whether all producers know the new number of partitions."""
         return self.span.low == self.span.high
 
 
 class Partitioning(NamedTuple):
-    """How many partitions a topic has, and the eras since it was first read, oldest first."""
+    """The number of partitions of a topic, and its eras since it was first read, oldest first."""
 
     partitions: int
     eras: tuple[Era, ...] = ()
 
     def changed(self, partitions: int, read: Offset, now: int) -> "Partitioning":
-        """With another number of partitions, of which no message up to `read` knows.
+        """This partitioning with a new era. Called by the planner when the number has changed.
 
         Args:
-            partitions: how many there are now.
-            read: up to where the topic was planned when that was noticed.
-            now: when, in µs.
+            partitions: the new number of partitions.
+            read: the last planned position of each partition when the change was noticed.
+            now: the time at which the change was noticed, in µs since 1970.
         """
         low, since = 0, read
         if self.eras:
             last = self.eras[-1]
-            # In an era that has not settled, older messages may still come: it becomes longer.
+            # Older messages may still arrive in an era that has not settled, so it is extended.
             low = last.span.high + 1 if last.is_settled else last.span.low
             since = _later(read, last.since)
         high = max(now, low, *(era.span.high for era in self.eras)) + LEARNING_MICROS
         return Partitioning(partitions, (*self.eras, Era(Span(low, high), since)))
 
     def settled(self, ends: Offset, now: int) -> "Partitioning":
-        """The same, or with its era at an end, if by `now` all producers have learned of it.
+        """End the current era if all producers have learned of the change by `now`.
 
         Args:
-            ends: of the partitions, as they were after `now`.
-            now: in µs.
+            ends: the last position of each partition, read after `now`.
+            now: in µs since 1970.
+
+        Returns:
+            This partitioning, unchanged if no era ends.
         """
         if not self.eras or self.eras[-1].is_settled or now < self.eras[-1].span.high:
             return self
@@ -87,7 +91,11 @@ class Partitioning(NamedTuple):
     def pieces(
         self, name: str, after: Position, until: Position
     ) -> Iterator[tuple[Position, Position, Span | None]]:
-        """A range of a partition, cut where another era begins; with the span of each piece."""
+        """Split a range of a partition where an era begins.
+
+        Yields:
+            Where each piece begins and ends, and the span of its order times (None before any era).
+        """
         begins = sorted({era.since.get(name, START) for era in self.eras})
         cuts = [after, *(each for each in begins if after < each < until), until]
         for begin, end in itertools.pairwise(cuts):
@@ -99,13 +107,13 @@ Partitionings = Mapping[str, Partitioning]  # by topic
 
 
 def with_partitionings(offset: Offset, topics: Partitionings) -> OffsetJson:
-    """An offset as Spark stores it, with the partitionings of its topics."""
+    """An offset and the partitionings of its topics, in the form that Spark stores."""
     stored = {name: _stored(each) for name, each in sorted(topics.items())}
     return {**to_json(offset), **stored}
 
 
 def partitionings(stored: OffsetJson) -> dict[str, Partitioning]:
-    """The partitionings in a stored offset; none of topics that older versions have planned."""
+    """The partitionings in a stored offset. Topics planned by older versions have none."""
     return {
         topic: Partitioning(
             fields["partitions"],

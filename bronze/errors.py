@@ -1,19 +1,20 @@
-"""What can go wrong for a reason its user can mend.
+"""Errors whose cause the user can correct.
 
     LakehouseError            one clear sentence or two for the user
     |- SettingsError          a setting, option or topic file is wrong
-    |- BrokerError            the broker is absent or refuses
-    |- DataLossError          messages are gone that were not read yet
+    |- BrokerError            the broker cannot be reached, or refuses a request
+    |- DataLossError          messages were lost before bronze read them
     `- CheckpointError        checkpoint, table and topic do not belong together
 
-Each message says where, what, what it means and what to do.
+Each message says where the error occurred, what happened, what it means and what to do.
 """
 
 
 class LakehouseError(Exception):
-    """An error whose message is meant for the user: shown alone, without a traceback.
+    """An error whose message is meant for the user and is shown without a traceback.
 
-    may_pass: whether it may be gone a while later, with nothing mended here.
+    exit_code: the exit code of a command that ends with this error.
+    may_pass: whether a retry may succeed although nothing is changed here.
     """
 
     exit_code = 2
@@ -25,13 +26,13 @@ class SettingsError(LakehouseError):
 
 
 class BrokerError(LakehouseError):
-    """The broker cannot be reached, or refuses what was asked."""
+    """The broker cannot be reached, or refuses a request."""
 
     may_pass = True
 
 
 class DataLossError(LakehouseError):
-    """Messages that bronze has not read are gone from the broker."""
+    """The broker no longer has messages that bronze has not read."""
 
 
 class CheckpointError(LakehouseError):

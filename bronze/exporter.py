@@ -1,8 +1,8 @@
-"""Serves `/metrics` for Prometheus, where `metrics_port` is set, from the process of the streams.
+"""Serves `/metrics` for Prometheus from the process of the streams, if `metrics_port` is set.
 
-What a layer has to tell is read when Prometheus asks, from the logs of Delta tables, a few small
-tables and the broker: never with a Spark job. However large the lake, reading takes at most a
-twentieth of the time: after a slow look the next answers repeat it for a while.
+A layer's metrics are read when Prometheus asks: from the logs of Delta tables, a few small tables
+and the broker, never with a Spark job. Reading takes at most a twentieth of the time, however large
+the lake is: after a slow read, the result is repeated for a while.
 """
 
 import contextlib
@@ -19,13 +19,16 @@ from bronze.errors import SettingsError
 from bronze.metrics import COLLECTOR_UP
 from bronze.settings import LakeSettings
 
-REST = 19  # times as long as it took to read
+REST = 19  # pause between two reads, as a multiple of the time that the first one took
 
 log = structlog.get_logger()
 
 
 class LayerCollector(Collector):
-    """The metrics of a layer, as `read` finds them; none of them where it fails."""
+    """The metrics of a layer, obtained by calling `read`.
+
+    If `read` fails, the only metric is `lakehouse_collector_up` with the value 0.
+    """
 
     def __init__(self, layer: str, read: Callable[[], Iterable[Family]]) -> None:
         self._layer = layer
@@ -35,11 +38,14 @@ class LayerCollector(Collector):
         self._due = 0.0
 
     def describe(self) -> list[Family]:
-        """Nothing: names are not worth a look at the lake when a collector is registered."""
+        """No names: otherwise the registry would read the lake when the collector is registered."""
         return []
 
     def collect(self) -> list[Family]:
-        """The metrics as they are now, or were a moment ago."""
+        """The current metrics, or those of the last read while it is recent enough.
+
+        Called by the Prometheus client for each request.
+        """
         with self._lock:
             begun = time.monotonic()
             if begun >= self._due:
@@ -51,7 +57,7 @@ class LayerCollector(Collector):
     def _look(self) -> list[Family]:
         try:
             found = list(self._read())
-        except Exception as error:  # noqa: BLE001 - a table that is replaced takes no others away
+        except Exception as error:  # noqa: BLE001 - one table must not hide other layers
             log.warning(
                 "metrics not read", layer=self._layer, why=f"{type(error).__name__}: {error}"
             )
@@ -61,10 +67,10 @@ class LayerCollector(Collector):
 
 @contextlib.contextmanager
 def serving(settings: LakeSettings, *collectors: LayerCollector) -> Iterator[None]:
-    """Serve the metrics while the block runs, if the settings have a port for them.
+    """Serve metrics while the block runs. Does nothing if `metrics_port` is not set.
 
     Raises:
-        SettingsError: nothing can listen there.
+        SettingsError: the host and port cannot be listened on.
     """
     if settings.metrics_port is None:
         yield

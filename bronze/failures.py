@@ -1,4 +1,4 @@
-"""What an error says that went through Spark and Java, and whether to try again may mend it."""
+"""Explains errors that have passed through Spark and Java, and tells whether a retry may help."""
 
 import functools
 import pkgutil
@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame
 from bronze.errors import LakehouseError
 
 OWN = re.compile(r"((?:bronze|silver|gold)\.[\w.]*Error): (.+)")
-# What a batch gets from Java when its query is stopped: it waited, or a job of it ran.
+# Errors that a batch gets from Java when its query is stopped during a wait or a job.
 STOPPED = re.compile(
     r"java\.lang\.InterruptedException|java\.io\.InterruptedIOException"
     r"|java\.nio\.channels\.ClosedByInterruptException|SPARK_JOB_CANCELLED"
 )
-# As Spark knows it: `StreamExecution.isInterruptionException`.
+# The form that Spark recognises in `StreamExecution.isInterruptionException`.
 INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling: "
     "{why} (java.lang.InterruptedException)"
@@ -28,14 +28,15 @@ RunBatch = Callable[[DataFrame, int], None]
 
 
 class BatchInterruptedError(Exception):
-    """A batch was cancelled, as its query was stopped."""
+    """A batch was cancelled because its query was stopped."""
 
 
 def interruptible(run_batch: RunBatch) -> RunBatch:
-    """A batch of which Spark understands that it was cancelled because the query was stopped.
+    """Wrap a `foreachBatch` function so that Spark recognises when a stop has cancelled the batch.
 
-    Spark looks for that in the traceback that Python tells it, by a regular expression that
-    overflows the stack where more than some 1,000 characters follow, as Java's trace does.
+    Spark searches the Python traceback with a regular expression. It overflows the stack if more
+    than about 1,000 characters follow, and Java's stack trace is longer than that. The wrapper
+    raises a short error instead.
     """
 
     @functools.wraps(run_batch)
@@ -53,9 +54,9 @@ def interruptible(run_batch: RunBatch) -> RunBatch:
 
 
 def explain(error: Exception) -> str:
-    """The sentence that matters in an error that went through Spark and Java."""
+    """The sentence that matters in an error that has passed through Spark and Java."""
     if isinstance(error, NO_SPARK):
-        return "Spark's Java process has ended. See its last words above, and start the job again."
+        return "Spark's Java process has ended. Read its last lines above, and start the job again."
     text = str(error)
     own = OWN.findall(text)
     if own:
@@ -70,10 +71,10 @@ def explain(error: Exception) -> str:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether what failed may work a while later: the broker was away, a worker or disk was lost.
+    """Whether a retry may succeed, for example after the broker was away or a worker was lost.
 
-    What the lakehouse itself refuses stays refused until somebody mends it, and without Spark's
-    Java process nothing starts again.
+    Most errors raised by the lakehouse itself last until somebody corrects the cause. Without
+    Spark's Java process nothing can be started again.
     """
     if isinstance(error, LakehouseError):
         return error.may_pass

@@ -1,4 +1,7 @@
-"""What the log of a Delta table says of its files. No file is opened, so it costs milliseconds."""
+"""Reads statistics of a table's files from its Delta log.
+
+No data file is opened, so this takes milliseconds.
+"""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -13,10 +16,11 @@ from bronze.tables import TableSpec
 
 
 class TableFiles:
-    """The files of the last version of a table.
+    """Statistics of the files in the newest version of a table.
 
-    Where a table has deletion vectors, `rows` counts what they mark too, and `newest` may be of a
-    row that is deleted.
+    rows: number of rows, including those that deletion vectors mark as deleted.
+    count: number of files.
+    size: total size of the files in bytes.
     """
 
     def __init__(self, settings: LakeSettings, place: Place) -> None:
@@ -26,17 +30,25 @@ class TableFiles:
         self.size = int(pc.sum(self._files["size_bytes"]).as_py() or 0)
 
     def newest(self, column: str) -> dt.datetime | None:
-        """The latest instant in a column, to the millisecond; None if there is none."""
+        """The latest instant in a column, in whole milliseconds; None if there is none.
+
+        The row that holds it may be deleted if the table has deletion vectors.
+        """
         return newest(self._files, column)
 
 
 def files_of(delta: DeltaTable) -> pa.Table:
-    """The files of a version, a row each, with the range of each column in `min.…` and `max.…`."""
+    """One row for each file of a version; `min.…` and `max.…` hold the range of each column."""
     return pa.table(delta.get_add_actions(flatten=True))
 
 
 def newest(files: pa.Table, column: str) -> dt.datetime | None:
-    """The latest instant in a column of these files, cut to the millisecond; None without one."""
+    """The latest instant in a column of these files, in whole milliseconds; None if there is none.
+
+    Args:
+        files: the result of `files_of`.
+        column: a timestamp column.
+    """
     name = f"max.{column}"
     if name not in files.column_names:
         return None
@@ -45,7 +57,7 @@ def newest(files: pa.Table, column: str) -> dt.datetime | None:
 
 
 def table_files(settings: LakeSettings, tables: Iterable[TableSpec]) -> dict[str, TableFiles]:
-    """The files of those tables that there are, by full name."""
+    """The statistics of those tables that exist, by full name."""
     return {
         t.full_name: TableFiles(settings, t.path(settings)) for t in tables if t.exists(settings)
     }

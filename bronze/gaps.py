@@ -1,9 +1,10 @@
-"""Accounts for the entries of a range that the client passed over without a word.
+"""Accounts for the entries of a range for which the client silently delivered no message.
 
-An entry that gives no message is the mark of a transaction, of an aborted one, or a chunk; any
-other fails the task. The client loses messages in chunks when more than ten are under way at once,
-or when one is not there as a whole within the range. A message belongs to the range that has its
-last chunk: it is put together here, of chunks that may be before the range.
+Such an entry is a transaction marker, belongs to an aborted transaction, or holds a chunk. Any
+other entry fails the task. The client loses chunked messages when more than ten are in progress at
+once, or when one lies partly outside the range. A message belongs to the range that holds its last
+chunk. This module assembles such messages from their chunks, some of which may lie before the
+range.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +19,14 @@ from bronze.offsets import START, WHOLE, Position
 from bronze.options import PulsarOptions
 from bronze.wire import Entry, EntryReader, reading
 
-BOUND_MS = 600_000  # a message whose chunks are farther apart than that is not looked for
-WIDER = 8  # by how much more each further look goes back
-NEAR = 1_000  # entries over which one reads on rather than subscribe again
+BOUND_MS = 600_000  # chunks of a message are searched for only within this publish time
+WIDER = 8  # each search goes this many times as far back as the one before
+NEAR = 1_000  # reading over so many entries is cheaper than subscribing again
 CHECK_SECONDS = 1.0
 
 
 class Stretch(NamedTuple):
-    """Entries of one ledger."""
+    """Consecutive entries of one ledger, from `first` up to and including `last`."""
 
     ledger: int
     first: int
@@ -34,7 +35,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class ChunkedMessage:
-    """A message that was put together here; has those methods of the client's that rows need."""
+    """A message assembled from its chunks, with those methods of the client's that rows need."""
 
     entry: Entry  # the last chunk
     content: bytes
@@ -44,33 +45,36 @@ class ChunkedMessage:
         return self.content
 
     def partition_key(self) -> str:
-        """The key; raises UnicodeDecodeError, as the client does."""
+        """The key. Raises UnicodeDecodeError if it is not UTF-8, as the client does."""
         return (self.entry.metadata().key or b"").decode()
 
     def properties(self) -> dict[str, str]:
-        """The properties; raises UnicodeDecodeError, as the client does."""
+        """The properties. Raises UnicodeDecodeError if any is not UTF-8, as the client does."""
         return {n.decode(): v.decode() for n, v in self.entry.metadata().properties}
 
     def event_timestamp(self) -> int:
-        """In epoch ms, 0 if there is none."""
+        """The event time in epoch milliseconds, 0 if there is none."""
         return self.entry.number(12)
 
     def publish_timestamp(self) -> int:
-        """In epoch ms."""
+        """The publish time in epoch milliseconds."""
         return self.entry.publish_time
 
     def int_schema_version(self) -> int:
-        """-1 if there is none."""
+        """The schema version, -1 if there is none."""
         version = self.entry.fields.get(16, [b""])[-1]
         return int.from_bytes(version, "big") if isinstance(version, bytes) and version else -1
 
     def has_null_value(self) -> bool:
-        """Whether the value is NULL rather than empty."""
+        """Whether the value is null rather than empty."""
         return self.entry.metadata().is_null
 
 
 class Gaps:
-    """The gaps of one range; asks the broker only if there are any."""
+    """The gaps that the client leaves in one range. Asks the broker only if there are any.
+
+    The reader of the range calls `note` for each gap, and then `messages` once.
+    """
 
     def __init__(self, options: PulsarOptions, work: PartitionRange) -> None:
         self._options = options
@@ -79,8 +83,8 @@ class Gaps:
         self._stretches: list[Stretch] = []
 
     def note(self, before: Position, at: Position) -> None:
-        """Note what is between an entry and the next that the client gave, both not included."""
-        before = max(before, self._work.compacted)  # what is missing there was compacted
+        """Note the entries between two consecutive ones from the client, which are excluded."""
+        before = max(before, self._work.compacted)  # compaction removed what is missing up to there
         for ledger, entries, _ in self._work.ledgers:
             if before.ledger <= ledger <= at.ledger:
                 unread = before.entry + (before.batch == WHOLE)
@@ -90,7 +94,7 @@ class Gaps:
                     self._stretches.append(Stretch(ledger, first, last))
 
     def only_chunks_follow(self, before: Position) -> bool:
-        """Whether all that is left of the range are chunks, for which the client gives nothing."""
+        """Whether the rest of the range holds only chunks, for which the client gives nothing."""
         first, until = self._after(before), self._work.until
         with reading(self._options.connection, self._work.topic, first) as reader:
             while entry := reader.next(CHECK_SECONDS):
@@ -101,10 +105,15 @@ class Gaps:
         return False
 
     def messages(self) -> Iterator[tuple[Position, ChunkedMessage]]:
-        """The messages that the client lost, once all gaps are noted.
+        """Assemble the messages that the client lost. Called once all gaps are noted.
+
+        Also records incomplete messages in the table `bronze.incomplete_messages`.
+
+        Yields:
+            The position of each message's last chunk, and the message.
 
         Raises:
-            BrokerError: an entry is none of those that may give no message.
+            BrokerError: an entry should have delivered a message, or cannot be read.
         """
         stretches = self._without_hidden()
         if not stretches:
@@ -120,9 +129,9 @@ class Gaps:
         IncompleteTable.of(self._options).record(notes)
 
     def _without_hidden(self) -> list[Stretch]:
-        """The gaps without what no reader sees, up to the first that the admin API does not know.
+        """The gaps from the first entry on that the admin API does not report as hidden.
 
-        Most topics with gaps have transactions and no chunks: then this is all of them.
+        Most topics with gaps have transactions and no chunks, and then nothing is left.
         """
         if not self._stretches:
             return []
@@ -138,14 +147,14 @@ class Gaps:
     def _chunks(
         self, stretches: Sequence[Stretch]
     ) -> tuple[dict[Position, Entry], dict[bytes, Incomplete]]:
-        """The last chunks in the gaps, and how far messages have come at the end of the range."""
+        """The last chunks in the gaps, and the messages that are unfinished after the range."""
         wanted: dict[Position, Entry] = {}
         under_way: dict[bytes, Incomplete] = {}
         unseen = {(s.ledger, entry) for s in stretches for entry in range(s.first, s.last + 1)}
         for entry in self._visible(stretches):
             unseen.discard(entry.position[:2])
             if entry.chunk is None or entry.chunks is None:
-                self._fail(entry.position, "holds messages, and the client passed over them")
+                self._fail(entry.position, "holds messages that the client did not deliver")
             elif entry.chunk + 1 == entry.chunks:
                 wanted[entry.position] = entry._replace(payload=b"")
                 under_way.pop(entry.uuid, None)
@@ -158,16 +167,17 @@ class Gaps:
                 position = Position(*place)
                 found = admin.entry(self._work.topic, position)
                 if found is None or not found.is_hidden:
-                    self._fail(position, "is not given by the broker" if found else "is gone")
-        # What is complete since was given by the client, or is wanted.
+                    self._fail(position, "was not sent by the broker" if found else "is gone")
+        # Messages completed within the range came from the client, or are in `wanted`.
         return wanted, under_way
 
     def _assembled(
         self, wanted: dict[Position, Entry], begun: Position
     ) -> Iterator[tuple[Position, ChunkedMessage]]:
-        """The wanted messages with their first chunks' positions; leaves those without a beginning.
+        """Assemble the wanted messages, and yield each with the position of its first chunk.
 
-        Looks farther back as long as one is not whole.
+        Searches farther back until all are whole or the bound is reached. Messages whose first
+        chunks were not found stay in `wanted`.
         """
         back = 0
         while wanted:
@@ -196,7 +206,7 @@ class Gaps:
             begun = self._after(self._log.advance(START, max(before - back, 0)))
 
     def _visible(self, stretches: Sequence[Stretch]) -> Iterator[Entry]:
-        """What readers see of some stretches."""
+        """The entries of some stretches that a reader sees."""
         begun, at = stretches[0], 0
         while at < len(stretches):
             begun, end = stretches[at], at
@@ -213,7 +223,7 @@ class Gaps:
         return between - self._log.entries_behind(Position(other.ledger, other.first)) < NEAR
 
     def _between(self, first: Position, until: Position) -> Iterator[Entry]:
-        """What readers see from one entry up to and with another."""
+        """The entries that a reader sees from `first` up to and including `until`."""
         with reading(self._options.connection, self._work.topic, first) as reader:
             while entry := self._next(reader):
                 if entry.position[:2] > until[:2]:
@@ -226,12 +236,12 @@ class Gaps:
         return reader.next(self._options.read_timeout_ms / 1000)
 
     def _after(self, position: Position) -> Position:
-        """The first entry behind a position."""
+        """The first entry after a position."""
         found = self._log.advance(position, 1)
         return found if found != position else Position(position.ledger, position.entry + 1)
 
     def _entries_up_to(self, position: Position) -> int:
-        """How many entries there are, up to and with one."""
+        """The number of entries up to and including a position."""
         return self._log.entries_behind(START) - self._log.entries_behind(position)
 
     def _note(self, entry: Entry, first: Position, state: str) -> Incomplete:
@@ -242,8 +252,8 @@ class Gaps:
 
     def _fail(self, position: Position, why: str) -> None:
         message = (
-            f"{self._work.topic}: entry {position} of the range behind {self._work.after} up to "
+            f"{self._work.topic}: entry {position} of the range after {self._work.after} up to "
             f"{self._work.until} {why}. Nothing of the batch was landed; it is tried again. If "
-            "this goes on, see the broker's log for what is wrong with the entry."
+            "this continues, look for the entry in the broker's log."
         )
         raise BrokerError(message)

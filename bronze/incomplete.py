@@ -1,9 +1,9 @@
-"""The table of messages in chunks that a batch has read in part: `bronze.incomplete_messages`.
+"""The table `bronze.incomplete_messages`: chunked messages of which a batch has read only a part.
 
 A producer sends the chunks of a message one after the other, so a batch may end between two of
-them. The message lands with its last chunk, in whichever batch that is. Until then it is noted
-here as `open`, and as `complete` then. One that stays open belongs to a producer that died. `lost`
-is one whose last chunk is there and whose first ones are not, or not within ten minutes of it.
+them. The message lands in the batch that holds its last chunk. It is recorded here as `open` until
+then, and as `complete` afterwards. A message that stays open belongs to a producer that died. A
+message is `lost` if its last chunk exists, but no first chunks were found within ten minutes of it.
 """
 
 import datetime as dt
@@ -20,15 +20,15 @@ from bronze.options import PulsarOptions
 NAME = "incomplete_messages"
 OPEN, COMPLETE, LOST = "open", "complete", "lost"
 
-# Grain: a message at the end of a task that has read some of its chunks. A task that is tried again
-# may note the same again.
+# One row for each message at the end of a task that has read some of its chunks. A task that runs
+# again may add the same row again.
 SCHEMA = pa.schema(
     [
         pa.field("recorded_at", pa.timestamp("us", "UTC"), nullable=False),
         pa.field("topic_partition", pa.string(), nullable=False),
-        pa.field("message", pa.string(), nullable=False),  # its producer and sequence id
-        pa.field("first_chunk", pa.string(), nullable=False),  # the first position that was read
-        pa.field("last_chunk", pa.string(), nullable=False),  # the last that was read
+        pa.field("message", pa.string(), nullable=False),  # producer and sequence id
+        pa.field("first_chunk", pa.string(), nullable=False),  # position of the first chunk read
+        pa.field("last_chunk", pa.string(), nullable=False),  # position of the last chunk read
         pa.field("chunks_read", pa.int32(), nullable=False),
         pa.field("chunks", pa.int32(), nullable=False),
         pa.field("publish_time_ms", pa.int64(), nullable=False),
@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
 
 
 class Incomplete(NamedTuple):
-    """A row of the table; see its schema."""
+    """A row of the table, described in `SCHEMA`."""
 
     topic_partition: str
     message: str
@@ -52,9 +52,10 @@ class Incomplete(NamedTuple):
 
 @dataclass(frozen=True)
 class IncompleteTable:
-    """The table: a folder or an address, with what delta-rs must know to reach it; None for none.
+    """The table. Tasks write to it directly, so its rows stay even if their batch is run again.
 
-    Tasks write it, beside the batch: what a task noted stays if its batch is run again.
+    path: a folder or an address; None if nothing is to be recorded.
+    storage: options that delta-rs needs to reach the address.
     """
 
     path: str | None
@@ -62,11 +63,11 @@ class IncompleteTable:
 
     @classmethod
     def of(cls, options: PulsarOptions) -> "IncompleteTable":
-        """The table that the options of a reader name."""
+        """The table named in the options of a reader."""
         return cls(options.incomplete_table, options.data_loss_storage)
 
     def record(self, messages: Sequence[Incomplete]) -> None:
-        """Add rows to the table, which is made if it is absent."""
+        """Append rows to the table, which is created if it does not exist."""
         if not messages or self.path is None:
             return
         import deltalake
@@ -82,7 +83,11 @@ class IncompleteTable:
         deltalake.write_deltalake(self.path, table, mode="append", storage_options=self.storage)
 
     def still_open(self, older_than: dt.timedelta) -> list[dict[str, object]]:
-        """The messages that have been open for so long, or are lost; oldest first."""
+        """The messages that are lost, or have been open for longer than `older_than`.
+
+        Returns:
+            The newest row of each message, as a dictionary, oldest message first.
+        """
         import deltalake
         from deltalake.exceptions import TableNotFoundError
 

@@ -1,7 +1,8 @@
-"""Main path of bronze: one streaming query per topic, from the Pulsar source into its Delta table.
+"""Main path of bronze: one streaming query per topic, from the Pulsar source into a Delta table.
 
-Guarantee: each message once (offsets and the table's transaction ids are both in Spark's hands).
-Parallelism: one query per topic, one task per topic partition. Written: `bronze.<topic>`.
+Guarantee: each message lands exactly once, because Spark tracks both the offsets and the table's
+transaction ids. Parallelism: one query per topic, one task per topic partition. Output:
+`bronze.<topic>`.
 """
 
 import json
@@ -26,9 +27,9 @@ from bronze.topics import TopicFile
 def ingest(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
 ) -> list[Stream]:
-    """Start landing all topics; with `available_now` the queries end when they have caught up.
+    """Start landing all topics. With `available_now`, the queries end when they have caught up.
 
-    A topic that cannot be landed does not keep the others from it.
+    A topic that cannot be landed does not stop the others; its stream raises the error in `keep`.
     """
     listen(spark, settings)
     return [
@@ -59,13 +60,13 @@ def ingest_topic(
     """Start landing one topic in `bronze.<topic>`.
 
     Raises:
-        CheckpointError: its checkpoint and its table do not belong together, or are in use.
+        CheckpointError: the checkpoint and the table do not belong together, or are in use.
     """
     name = query_name(topic.name)
     table = bronze_table(topic.name)
     checkpoint = claim_tables(spark, settings, name, [table])
-    # Anew for each query: planning writes to what was registered, and a query that is serialized
-    # at that moment fails with java.io.OptionalDataException.
+    # Register again for each query: planning modifies the registered object, and a query that is
+    # serialized at that moment fails with java.io.OptionalDataException.
     spark.dataSource.register(PulsarDataSource)
     messages = (
         spark.readStream.format("pulsar")
@@ -97,5 +98,5 @@ def _limits(settings: LakeSettings) -> dict[str, str]:
 
 
 def subscription(checkpoint: str) -> str:
-    """The durable subscription that keeps unread messages for the query of a checkpoint."""
+    """Name of the durable subscription that keeps unread messages for a checkpoint's query."""
     return f"lakehouse-{checkpoint}"

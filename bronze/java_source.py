@@ -1,4 +1,4 @@
-"""Classes of ours that Spark's Java is to have: compiled by the compiler that Spark brings."""
+"""Compiles our Java classes with the compiler that ships with Spark."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -8,18 +8,18 @@ from bronze.settings import LakeSettings
 
 
 def classes_folder(settings: LakeSettings) -> Path:
-    """A folder of the driver's machine for what is compiled while it runs."""
+    """The folder on the driver's machine for classes that are compiled at run time."""
     return settings.home_dir / "spark" / "classes"
 
 
 def compile_source(jvm: Any, package: str, name: str, classes: Path) -> None:
-    """Compile a class of ours into a folder, for a class loader to find it there.
+    """Compile one of our classes into a folder where a class loader can find it.
 
     Args:
-        jvm: the driver's, by py4j.
-        package: the Python package that has the source; it may lie in a wheel.
-        name: of the class; the source is `NAME.java`.
-        classes: the folder, which is made if it is absent.
+        jvm: py4j's view of the driver's JVM.
+        package: the Python package that holds the source, possibly in a wheel.
+        name: the name of the class; its source is `NAME.java`.
+        classes: the folder, which is created if it does not exist.
     """
     source = files(package).joinpath(f"{name}.java").read_text(encoding="utf-8")
     compiler = jvm.org.codehaus.janino.SimpleCompiler()

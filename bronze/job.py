@@ -1,6 +1,6 @@
-"""A layer as a job: wait for its streams, explain what failed, and end with the right exit code.
+"""Runs a layer as a job: waits for its streams, explains failures, and sets the exit code.
 
-`lakehouse <layer>` and `python -m <layer>` (for spark-submit) are both made of this.
+Both `lakehouse <layer>` and `python -m <layer>` (for spark-submit) use this module.
 """
 
 import contextlib
@@ -30,27 +30,28 @@ from bronze.streams import Stream
 from bronze.topics import TopicFile, load_topics
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
-SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose Java process starts ours
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose Java process starts this one
 
 log = structlog.get_logger()
 
 
 class Start(Protocol):
-    """Starts the streams of a layer: `bronze.ingest.ingest` and its like."""
+    """A function that starts the streams of a layer, such as `bronze.ingest.ingest`."""
 
     def __call__(
         self, spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool
     ) -> list[Stream]:
-        """Start them; with `available_now` they end when they have caught up."""
+        """Start the streams. With `available_now`, they end when they have caught up."""
 
 
 def streaming_job(
     layer: str, start: Start, collector: Callable[[LakeSettings, TopicFile], LayerCollector]
 ) -> None:
-    """Run a layer's streams in the session that spark-submit configured; parses the command line.
+    """Parse the command line and run a layer's streams in the session configured by spark-submit.
 
-    Settings come from the environment (`LAKEHOUSE_…`) and `lakehouse.toml`; where they have a port
-    for metrics, those of the collector are served.
+    Called by `python -m bronze` and `python -m silver`. Settings come from the environment
+    (`LAKEHOUSE_…`) and `lakehouse.toml`. If they contain a port for metrics, the collector's
+    metrics are served there.
     """
 
     def command(available_now: AvailableNow = False) -> None:
@@ -66,7 +67,7 @@ def streaming_job(
                 _leave_signals_to_python(spark)
             await_streams(start(spark, settings, topics, available_now=available_now))
 
-    command.__doc__ = f"Run the streams of {layer} in the Spark session that is configured."
+    command.__doc__ = f"Run the streams of {layer} in the configured Spark session."
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(command)
     exit_with(app)
@@ -88,8 +89,8 @@ def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
     if loader.getResource("io/delta/sql/DeltaSparkSessionExtension.class") is None:
         spark.stop()
         message = (
-            f"This Spark has no Delta. Submit the job with `--packages {DELTA}`, or run "
-            "`lakehouse bronze` and `lakehouse silver`, which bring their own."
+            f"This Spark does not include Delta. Submit the job with `--packages {DELTA}`, or run "
+            "`lakehouse bronze` and `lakehouse silver`, which include it."
         )
         raise SettingsError(message)
     add_log_store(spark, settings)
@@ -97,45 +98,46 @@ def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
 
 
 class _ToldToStop:
-    """Java's handler of SIGTERM: tells this process, and does not end that one."""
+    """Java's handler of SIGTERM: passes the signal to this process and keeps Java running."""
 
     def handle(self, _: Any) -> None:
-        """Called by Java."""
+        """Pass the signal on. Called by Java."""
         os.kill(os.getpid(), signal.SIGTERM)
 
     class Java:
-        """As py4j wants it named."""
+        """Declares the Java interface; py4j requires this name."""
 
         implements = ("sun.misc.SignalHandler",)
 
 
 def _leave_signals_to_python(spark: SparkSession) -> None:
-    """Let a batch finish where supervisors tell Java to stop, which would cancel it at once.
+    """Let a batch finish when a supervisor sends SIGTERM to Java, which would cancel it at once.
 
-    A Ctrl-C reaches both processes, so Java is to ignore it.
+    Ctrl-C reaches both processes, so Java ignores it.
     """
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
     ensure_callback_server_started(gateway)
     java = gateway.jvm.sun.misc
     java.Signal.handle(java.Signal("TERM"), _ToldToStop())
-    with contextlib.suppress(Py4JJavaError):  # it cannot, where it was started to ignore it
+    with contextlib.suppress(Py4JJavaError):  # fails if Java was started to ignore it
         java.Signal.handle(java.Signal("INT"), java.SignalHandler.SIG_IGN)
 
 
 def stop_spark(spark: SparkSession) -> None:
-    """Stop a session, whose Java process may have ended by itself."""
-    with contextlib.suppress(*NO_SPARK):  # what has ended needs no stop
+    """Stop a session. Its Java process may have ended by itself."""
+    with contextlib.suppress(*NO_SPARK):  # Java has ended already
         spark.stop()
 
 
 def await_streams(streams: Sequence[Stream]) -> None:
-    """Wait until all streams have caught up or were given up, or until Ctrl-C or SIGTERM.
+    """Wait until all streams have caught up or been given up, or until Ctrl-C or SIGTERM.
 
-    When told to stop, each finishes the batch under way. All are stopped and released at the end.
+    After a signal, each stream finishes its current batch. At the end, all streams are stopped and
+    their checkpoints released.
 
     Raises:
-        LakehouseError: some were given up, in the words of what failed.
-        KeyboardInterrupt: told to stop before streams that end by themselves had caught up.
+        LakehouseError: one or more streams were given up; the message holds their reasons.
+        KeyboardInterrupt: a signal came before the streams with `available_now` had caught up.
     """
     with stop_signal() as stop, ThreadPoolExecutor(len(streams)) as pool:
         endings = [pool.submit(each.keep, stop) for each in streams]
@@ -150,14 +152,14 @@ def await_streams(streams: Sequence[Stream]) -> None:
 
 @contextlib.contextmanager
 def stop_signal() -> Iterator[Event]:
-    """An event that Ctrl-C and SIGTERM set, while the block runs.
+    """An event that Ctrl-C and SIGTERM set while the block runs.
 
-    They do not raise: an exception in the middle of a call to Java leaves a broken connection.
+    The signals do not raise, because an exception during a call to Java breaks the connection.
     """
     stop = Event()
 
     def told(number: int, _: FrameType | None) -> None:
-        log.info("stopping, when the batches under way are finished", signal=number)
+        log.info("stopping after the current batches", signal=number)
         stop.set()
 
     before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,9 +1,10 @@
-"""Lineage: tells an OpenLineage collector which jobs read and write which topics and tables.
+"""Reports to an OpenLineage collector which jobs read and write which topics and tables.
 
-A stream is a job; each start of its query is a run of it, which begins with a START event and ends
-with COMPLETE (it has caught up, or was told to stop), FAIL or ABORT (stopped within a batch). In
-between, RUNNING tells of what it has written. Nothing of this stops or slows a stream: events are
-sent by a thread of their own (`lineage_events.py`), and a collector that is away is logged once.
+A stream is a job, and each start of its query is a run of that job. A run begins with a START event
+and ends with COMPLETE (it has caught up or was stopped), FAIL, or ABORT (stopped within a batch).
+RUNNING events in between report how many rows it has written. Lineage never stops or slows a
+stream: a separate thread sends the events (`lineage_events.py`), and a collector that cannot be
+reached is logged once.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
 
 log = structlog.get_logger()
 
-# Of a commit, by its operation: which of its metrics count rows that are new or changed.
+# For each operation of a commit: the metrics that count new or changed rows.
 ROWS_WRITTEN = {
-    "WRITE": ("numOutputRows", "num_added_rows"),  # Spark's word, and that of delta-rs
+    "WRITE": ("numOutputRows", "num_added_rows"),  # named by Spark, and by delta-rs
     "STREAMING UPDATE": ("numOutputRows",),
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated"),
 }
@@ -43,10 +44,10 @@ ROWS_WRITTEN = {
 
 @dataclass(frozen=True)
 class Place:
-    """A topic or a table, by the name that each job knows it by, so that their graphs join.
+    """A topic or a table, named the same by every job, so that their graphs connect.
 
-    columns: name, type and meaning of each.
-    alias: of a table, namespace and name that SQL clients know it by.
+    columns: name, type and meaning of each column.
+    alias: namespace and name under which SQL clients know the table.
     """
 
     namespace: str
@@ -57,42 +58,42 @@ class Place:
 
 
 def topic_place(settings: LakeSettings, topic: Topic) -> Place:
-    """A topic of the broker. The OpenLineage specification names no Pulsar; this is as of Kafka."""
+    """A topic. OpenLineage defines no names for Pulsar, so these follow its rules for Kafka."""
     columns = tuple((name, spec.type, None) for name, spec in topic.fields.items())
     hosts = settings.pulsar_url.partition("://")[2]
     return Place(f"pulsar://{hosts}", settings.full_topic(topic.name), columns=columns)
 
 
 def table_place(settings: LakeSettings, table: TableSpec) -> Place:
-    """A table of the lake, by its folder, or by its bucket and the address there."""
+    """A table of the lake with its columns, named by its folder, or by its bucket and the path."""
     columns = tuple((column.name, column.type, column.comment) for column in table.columns)
     place = table_at(settings, table.layer, table.name)
     return replace(place, comment=table.comment, columns=columns)
 
 
 def table_at(settings: LakeSettings, layer: str, name: str) -> Place:
-    """The same of a table that we have no contract of."""
-    endpoint = f"spark://{settings.sql_host}:{settings.sql_port}"  # as dbt-ol calls it
+    """A table without a declared schema, such as those that dbt builds; named like the others."""
+    endpoint = f"spark://{settings.sql_host}:{settings.sql_port}"  # the same as in dbt-ol
     path = PurePosixPath(settings.table_path(layer, name))
     namespace, place = "file", str(path)
-    if in_bucket(settings):  # PurePosixPath: s3:, the bucket, and what is below
+    if in_bucket(settings):  # the parts are s3:, the bucket, and the path
         namespace, place = f"s3://{path.parts[1]}", "/".join(path.parts[2:])
     return Place(namespace, place, alias=(endpoint, f"{layer}.{name}"))
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What a stream reads and which tables it writes."""
+    """The topics and tables that a stream reads, and the tables that it writes."""
 
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
 
 
 def emitter(settings: LakeSettings) -> Emitter | None:
-    """What sends events, None if no lineage is wanted.
+    """The emitter of events; None if lineage is off.
 
     Raises:
-        SettingsError: it is wanted, and cannot be sent as things are.
+        SettingsError: lineage is on, but OpenLineage is not installed or not configured.
     """
     if not settings.lineage:
         return None
@@ -100,7 +101,7 @@ def emitter(settings: LakeSettings) -> Emitter | None:
         from bronze.lineage_events import the_emitter
     except ImportError as error:
         message = (
-            "LAKEHOUSE_LINEAGE is on, and OpenLineage's packages are not installed. Install the "
+            "LAKEHOUSE_LINEAGE is on, but OpenLineage's packages are not installed. Install the "
             f"extra `lineage` (pip install 'orders-lakehouse[lineage]'), or switch it off: {error}."
         )
         raise SettingsError(message) from error
@@ -109,7 +110,7 @@ def emitter(settings: LakeSettings) -> Emitter | None:
 
 @dataclass(frozen=True)
 class StreamRun:
-    """One run of a stream: its job, and the id by which Spark knows it too."""
+    """One run of a stream: its job, and the run id, which is also Spark's."""
 
     namespace: str
     job: str
@@ -118,10 +119,13 @@ class StreamRun:
 
 
 class StreamRuns:
-    """The runs of a stream, one after the other; says nothing without a flow or where it is off.
+    """Reports the runs of a stream, one after the other. Does nothing if lineage is off.
+
+    `Stream` calls `begin`, `started`, `look` and `ended` in this order for each run. Without a
+    `flow`, nothing is reported.
 
     Raises:
-        SettingsError: lineage is wanted, and cannot be sent as things are.
+        SettingsError: lineage is on, but OpenLineage is not installed or not configured.
     """
 
     def __init__(self, settings: LakeSettings, job: str, flow: Flow | None) -> None:
@@ -132,12 +136,12 @@ class StreamRuns:
         self._emitter = emitter(settings) if flow else None
         self._run: StreamRun | None = None
         self._settings = settings
-        self._seen: dict[str, int] = {}  # by table: the version up to which rows are counted
+        self._seen: dict[str, int] = {}  # by table: the last version whose rows are counted
         self._written: dict[str, int] = {}  # by table: rows since the run began
         self._due = 0.0
 
     def begin(self) -> None:
-        """Before the query starts, and so before anything is written."""
+        """Note the versions of the tables. Called before the query starts to write."""
         if self._emitter:
             with no_matter_what():
                 outputs = self._flow.outputs
@@ -145,12 +149,12 @@ class StreamRuns:
                 self._written = dict.fromkeys(self._seen, 0)
 
     def started(self, query: StreamingQuery) -> None:
-        """The query runs."""
+        """Report START. Called when the query has started."""
         if self._emitter:
             self._tell_start(str(query.runId))
 
     def look(self) -> None:
-        """Now and then, while the query runs: tell what it has written since."""
+        """Report the rows written so far, if it is time to. Called repeatedly during the run."""
         if self._emitter and self._run and time.monotonic() >= self._due:
             with no_matter_what():
                 self._due = time.monotonic() + self._pause
@@ -158,7 +162,7 @@ class StreamRuns:
                     self._tell("RUNNING")
 
     def ended(self, state: State, error: str | None = None) -> None:
-        """The query has ended; one that could not be started is told as a run that has failed."""
+        """Report how the run has ended. A query that could not start counts as a failed run."""
         if self._emitter and self._run is None and error is not None:
             self._tell_start(self._emitter.new_run())
         if self._run is not None:
@@ -168,10 +172,10 @@ class StreamRuns:
             self._run = None
 
     def _count(self) -> bool:
-        """Count what was written since the last call, as reading all again would take ever longer.
+        """Add the rows written since the last call, because counting all would take ever longer.
 
         Returns:
-            Whether a table has another version now.
+            Whether any table has a new version.
         """
         before = dict(self._seen)
         for table in self._flow.outputs:
@@ -194,11 +198,11 @@ class StreamRuns:
 
 @contextmanager
 def no_matter_what() -> Iterator[None]:
-    """What is wrong with lineage is not wrong with the data."""
+    """Log any error of the block instead of raising it, because lineage must not stop the data."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - as said
-        log.warning("lineage not told", why=f"{type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - see above
+        log.warning("lineage not reported", why=f"{type(error).__name__}: {error}")
 
 
 def _opened(settings: LakeSettings, place: Place) -> DeltaTable:
@@ -207,14 +211,14 @@ def _opened(settings: LakeSettings, place: Place) -> DeltaTable:
 
 
 def _version(settings: LakeSettings, place: Place) -> int:
-    """The version of a table; -1 where there is none yet."""
+    """The version of a table; -1 if it does not exist yet."""
     with suppress(TableNotFoundError):
         return _opened(settings, place).version()
     return -1
 
 
 def _commits_since(settings: LakeSettings, place: Place, since: int) -> tuple[int, int]:
-    """The version of a table, and the rows that its commits after another have added or changed."""
+    """The current version of a table, and the rows added or changed since the version `since`."""
     try:
         table = _opened(settings, place)
     except TableNotFoundError:

@@ -1,4 +1,4 @@
-"""OpenLineage events, and the thread that sends them. Imported only where lineage is wanted."""
+"""OpenLineage events, and the thread that sends them. Imported only if lineage is on."""
 
 import atexit
 import datetime as dt
@@ -45,7 +45,7 @@ from bronze.redaction import SECRET_NAME, hide, redact
 
 MOST_WAITING = 1_000
 SECONDS_TO_LEAVE = 5
-PARENT = "OPENLINEAGE_PARENT_ID"  # namespace/job/run, as OpenLineage's own integrations take it
+PARENT = "OPENLINEAGE_PARENT_ID"  # namespace/job/run, as in OpenLineage's own integrations
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ log = structlog.get_logger()
 def _producer() -> str:
     try:
         return f"urn:orders-lakehouse:{version('orders-lakehouse')}"
-    except PackageNotFoundError:  # a wheel of `--py-files`
+    except PackageNotFoundError:  # a wheel passed by `--py-files`
         return "urn:orders-lakehouse:0"
 
 
@@ -62,10 +62,10 @@ set_producer(PRODUCER)  # of the facets
 
 
 class Emitter:
-    """Sends events one after the other from a thread of its own.
+    """Sends events one after the other from a separate thread.
 
-    At least once at best: what waits when a collector stays away, or when the process ends, is
-    dropped, which is logged when it begins.
+    Delivery is best effort. Events are dropped if the collector stays unreachable or the process
+    ends before they are sent. The first of several drops is logged.
     """
 
     def __init__(self, client: OpenLineageClient, parent: Mapping[str, RunFacet]) -> None:
@@ -77,19 +77,19 @@ class Emitter:
 
     @staticmethod
     def new_run() -> str:
-        """An id for a run."""
+        """A new run id."""
         return str(generate_new_uuid())
 
     def stream(
         self, run: StreamRun, state: State, written: Mapping[str, int], error: str | None
     ) -> None:
-        """Tell what has become of a run of a stream.
+        """Report the state of a stream's run. Called by `StreamRuns`.
 
         Args:
-            run: which.
-            state: what has become of it.
-            written: by table, rows since the run began.
-            error: why it has failed.
+            run: the run.
+            state: its new state.
+            written: rows written since the run began, by table.
+            error: the reason for a failure, else None.
         """
         kind = job_type_job.JobTypeJobFacet("STREAMING", integration="SPARK", jobType="QUERY")
         engine = processing_engine_run.ProcessingEngineRunFacet(pyspark.__version__, "spark")
@@ -109,21 +109,21 @@ class Emitter:
         )
 
     def run(self, run: str, error: str | None, **more: RunFacet) -> Run:
-        """A run with its parent, and with why it has failed."""
+        """A run with its parent, if any, and its error, if it has failed."""
         found: dict[str, RunFacet] = {**self._parent, **more}
         if error:
             found["errorMessage"] = error_message_run.ErrorMessageRunFacet(redact(error), "Python")
         return Run(run, found)
 
     def send(self, event: RunEvent) -> None:
-        """Leave an event to the thread; returns at once."""
+        """Queue an event for the thread. Returns at once; drops the event if the queue is full."""
         try:
             self._waiting.put_nowait(event)
         except Full:
-            self._lose(f"{MOST_WAITING} events wait already")
+            self._lose(f"{MOST_WAITING} events are waiting already")
 
     def flush(self, seconds: float) -> None:
-        """Wait until all is sent, or this long."""
+        """Wait until all events are sent, but at most this long."""
         with self._waiting.all_tasks_done:
             self._waiting.all_tasks_done.wait_for(
                 lambda: not self._waiting.unfinished_tasks, timeout=seconds
@@ -134,7 +134,7 @@ class Emitter:
             event = self._waiting.get()
             try:
                 self._client.emit(event)
-            except Exception as error:  # noqa: BLE001 - whatever a transport raises, data flows on
+            except Exception as error:  # noqa: BLE001 - a transport may raise anything
                 self._lose(f"{type(error).__name__}: {error}")
             else:
                 if self._lost:
@@ -151,12 +151,12 @@ class Emitter:
 
 @functools.lru_cache(maxsize=1)
 def the_emitter() -> Emitter:
-    """The one of this process, to where OpenLineage's own configuration says.
+    """The emitter of this process. OpenLineage's own configuration sets its destination.
 
     Raises:
-        SettingsError: it says nothing, or what cannot be.
+        SettingsError: the configuration is invalid or names no destination.
     """
-    for name in ("urllib3", "openlineage.client.client"):  # each try; that nothing is configured
+    for name in ("urllib3", "openlineage.client.client"):  # retries, missing settings
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = OpenLineageClient()
@@ -164,13 +164,13 @@ def the_emitter() -> Emitter:
         parent = _parent()
     except Exception as error:
         message = (
-            f"OpenLineage cannot be configured as it is: {type(error).__name__}: {error}. "
-            "Correct OPENLINEAGE_… variables or openlineage.yml, or unset LAKEHOUSE_LINEAGE."
+            f"OpenLineage's configuration is invalid: {type(error).__name__}: {error}. "
+            "Correct the OPENLINEAGE_… variables or openlineage.yml, or unset LAKEHOUSE_LINEAGE."
         )
         raise SettingsError(message) from error
     if client.transport.kind == "console" and not (client.config.transport or {}).get("type"):
         message = (
-            "LAKEHOUSE_LINEAGE is on, and nothing says where events go. Set OPENLINEAGE_URL to "
+            "LAKEHOUSE_LINEAGE is on, but events have no destination. Set OPENLINEAGE_URL to "
             "your collector, or name a transport in openlineage.yml (OPENLINEAGE_CONFIG)."
         )
         raise SettingsError(message)
@@ -180,7 +180,7 @@ def the_emitter() -> Emitter:
 
 
 def _parent() -> dict[str, RunFacet]:
-    """What has started us, such as a task of Airflow, if that was said."""
+    """The run that started this process, such as an Airflow task, if the environment names it."""
     given = os.environ.get(PARENT)
     if not given:
         return {}
@@ -198,12 +198,12 @@ def _hide_secrets(configuration: Mapping[str, Any]) -> None:
 
 
 def now() -> str:
-    """The instant, as events have it."""
+    """The current time in the format of events: ISO 8601, UTC."""
     return dt.datetime.now(dt.timezone.utc).isoformat()
 
 
 def output(place: Place, rows: int | None = None) -> OutputDataset:
-    """What a job writes, with the rows that were written if they are known."""
+    """A dataset that a job writes, with the number of rows written if it is known."""
     counted: dict[str, OutputDatasetFacet] = {}
     if rows is not None:
         counted["outputStatistics"] = (
@@ -213,7 +213,7 @@ def output(place: Place, rows: int | None = None) -> OutputDataset:
 
 
 def facets(place: Place) -> dict[str, DatasetFacet]:
-    """What is known of a topic or a table."""
+    """The facets of a topic or a table: its schema, description and names."""
     found: dict[str, DatasetFacet] = {}
     if place.columns:
         fields = [

@@ -1,4 +1,4 @@
-"""Settings of lineage. The destination is part of OpenLineage's own configuration."""
+"""Settings of lineage. The destination is set in OpenLineage's own configuration."""
 
 from pydantic import Field
 from pydantic_settings import BaseSettings

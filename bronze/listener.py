@@ -1,4 +1,4 @@
-"""Hears of Spark's streaming queries what the metrics of streams need."""
+"""Listens to Spark's streaming queries and updates the metrics of streams."""
 
 import json
 from typing import Any
@@ -23,9 +23,9 @@ WHOLE_BATCH = "triggerExecution"  # Spark's name for all phases together
 
 
 class _Bridge(JStreamingQueryListener):
-    """Asks Java for a progress as one text.
+    """Fetches a progress report from Java as one JSON text.
 
-    PySpark asks for each of its fields: a hundred calls, which took more than a small batch may.
+    PySpark fetches each field separately. The hundred calls took too long for a small batch.
     """
 
     def onQueryProgress(self, jevent: Any) -> None:
@@ -34,7 +34,7 @@ class _Bridge(JStreamingQueryListener):
 
 
 class _Listener(StreamingQueryListener):
-    """Notes the durations that Spark tells at the end of each batch."""
+    """Records the durations that Spark reports at the end of each batch."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._names: dict[UUID, str] = {}
@@ -43,25 +43,25 @@ class _Listener(StreamingQueryListener):
         self._jlistenerobj = jvm.PythonStreamingQueryListenerWrapper(_Bridge(self))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """A query begins."""
+        """Record that a query has started."""
         name = event.name or str(event.id)
         self._names[event.runId] = name
         metrics.started(name)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A batch has ended."""
+        """Record that a batch has ended, with the durations of its phases."""
         progress = event.progress
         phases = {name: ms / 1000 for name, ms in progress.durationMs.items()}
         total = phases.pop(WHOLE_BATCH, sum(phases.values()))
         metrics.batch_done(progress.name or str(progress.id), total, phases)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """A query has looked, and found nothing to do."""
+        """Record that a query found nothing to do."""
         if name := self._names.get(event.runId):
             metrics.progressed(name)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """A query has ended, well or not."""
+        """Record that a query has ended, with or without an error."""
         if name := self._names.pop(event.runId, None):
             metrics.ended(name)
 
@@ -70,7 +70,7 @@ _listeners: WeakKeyDictionary[SparkSession, _Listener] = WeakKeyDictionary()
 
 
 def listen(spark: SparkSession, settings: LakeSettings) -> None:
-    """Listen to the queries that are started in a session, if metrics are wanted; idempotent."""
+    """Listen to the queries of a session, if `metrics_port` is set. Repeated calls do nothing."""
     if settings.metrics_port is not None and spark not in _listeners:
         _listeners[spark] = _Listener(spark)
         spark.streams.addListener(_listeners[spark])

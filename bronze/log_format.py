@@ -1,4 +1,4 @@
-"""Whether logs are text for people or JSON for machines. Imports nothing, as the help loads it."""
+"""Stores whether logs are text or JSON. Imports nothing heavy, because `--help` loads it."""
 
 from typing import Literal
 
@@ -10,10 +10,10 @@ class _State:
 
 
 def use_format(form: LogFormat) -> None:
-    """Write logs, and errors that end a command, in this format; called by `configure_logs`."""
+    """Write logs, and errors that end a command, in this format. Called by `configure_logs`."""
     _State.form = form
 
 
 def is_json() -> bool:
-    """Whether a machine reads stderr."""
+    """Whether logs are written as JSON."""
     return _State.form == "json"

@@ -1,4 +1,4 @@
-"""How Spark commits to tables in a bucket: by a class of ours, `S3LogStore.java`."""
+"""Lets Spark commit to tables in a bucket with our own class, `S3LogStore.java`."""
 
 from typing import Any
 
@@ -10,7 +10,10 @@ from bronze.storage import LOG_STORE, in_bucket
 
 
 def add_log_store(spark: SparkSession, settings: LakeSettings) -> None:
-    """Let a session that has just started have the class that `spark_options` names, if any."""
+    """Give a new session the class that `spark_options` names. Does nothing without a bucket.
+
+    Called right after the session has started.
+    """
     if not in_bucket(settings):
         return
     jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
@@ -18,5 +21,5 @@ def add_log_store(spark: SparkSession, settings: LakeSettings) -> None:
     package, _, name = LOG_STORE.partition(".")
     compile_source(jvm, "bronze", name, classes)
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    if loader.getResource(f"{package}/{name}.class") is None:  # not on the class path, as ours is
+    if loader.getResource(f"{package}/{name}.class") is None:  # not on the class path yet
         loader.addURL(jvm.java.io.File(str(classes)).toURI().toURL())

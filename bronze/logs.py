@@ -1,7 +1,8 @@
-"""What is logged, and how: one event a line on stderr, as stdout is for results.
+"""Configures logging: one event per line on stderr, because stdout is for results.
 
-As text for people (coloured) and logfmt where stderr is no terminal, or as JSON, one object a line
-with `timestamp`, `level` and `event`; what other libraries log and warn of comes in the same form.
+The format `text` is coloured on a terminal and logfmt elsewhere. The format `json` is one object
+per line with `timestamp`, `level` and `event`. Logs and warnings of other libraries have the same
+format.
 """
 
 import logging
@@ -15,25 +16,25 @@ from structlog.typing import EventDict, Processor
 from bronze.log_format import LogFormat, use_format
 from bronze.redaction import HIDDEN, SECRET_NAME, redact
 
-# Python loggers of Spark that report, with a trace, what is then raised or was a mere Ctrl-C.
+# Python loggers of Spark that print a traceback for an error that is also raised, or for Ctrl-C.
 LOUD = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 FIRST = ("timestamp", "level", "event")
 
 
 def configure_logs(form: LogFormat = "text") -> None:
-    """Log to stderr in this form, from now on; what is secret is masked."""
+    """Log to stderr in this format from now on, and mask secrets. Called once per process."""
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     known: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,  # as text: no local variables, which may be secret
+        structlog.processors.format_exc_info,  # without local variables, which may be secret
     ]
     renderer = _renderer(form)
     structlog.configure(
         processors=[*known, mask, renderer],
-        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # whatever that is by then
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # may be replaced
     )
     _take_over_standard_logs(known, renderer)
     use_format(form)
@@ -53,7 +54,7 @@ def _json(logger: Any, method: str, event: EventDict) -> str:
 
 
 def mask(_: Any, __: str, event: EventDict) -> EventDict:
-    """Mask what is secret in an event, by its name and by what it looks like."""
+    """Mask secrets in an event. They are recognised by their names and by their shapes."""
     return {name: _masked(name, value) for name, value in event.items()}
 
 
@@ -70,7 +71,7 @@ def _masked(name: str, value: Any) -> Any:
 
 
 class _StandardErr(logging.Handler):
-    """Writes the records of other libraries to what stderr is at that moment."""
+    """Writes the records of other libraries to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""

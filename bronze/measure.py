@@ -1,4 +1,4 @@
-"""The metrics of bronze: what is landed, and what waits in the topics."""
+"""Reads the metrics of bronze: landed messages, and messages waiting in the topics."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -19,7 +19,7 @@ ANSWER_SECONDS = 5.0
 
 
 def bronze_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
-    """Reads bronze's metrics."""
+    """The collector of bronze's metrics. Reads Delta logs and asks the broker, without Spark."""
     return LayerCollector("bronze", partial(_read, settings, topics))
 
 
@@ -56,13 +56,13 @@ def _lag(settings: LakeSettings, topics: TopicFile, landed: dict[Labels, int]) -
 
 
 def _number(partition: str) -> str:
-    """The number of a topic partition, -1 for a topic that has none."""
+    """The number of a topic partition; -1 for a topic without partitions."""
     _, mark, number = partition.rpartition("-partition-")
     return number if mark else "-1"
 
 
 def sizes(files: dict[str, TableFiles]) -> list[Family]:
-    """The metrics about tables."""
+    """The metrics of table sizes, from the statistics of `table_files`."""
     return [
         metrics.TABLE_ROWS.of({(name,): each.rows for name, each in files.items()}),
         metrics.TABLE_BYTES.of({(name,): each.size for name, each in files.items()}),

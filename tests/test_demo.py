@@ -231,7 +231,7 @@ def test_up_stops_clean_on_a_signal(running: subprocess.Popen[str], home: Home) 
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=60) == 0
     said = (home.folder / "up.log").read_text()
-    assert "stopping, when the batches under way are finished" in said
+    assert "stopping after the current batches" in said
     assert "Traceback" not in said
     assert "Error" not in said
     until(lambda: nothing_runs(home), seconds=20)

@@ -196,7 +196,7 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
         silver.send_signal(signal.SIGTERM)  # to Java, within the batch
         said = ending(silver)
     assert said.endswith("exit code 0"), said[-3000:]
-    assert "stopping, when the batches under way are finished" in said
+    assert "stopping after the current batches" in said
     checkpoint = claim(settings, "silver")
     assert checkpoint.unfinished is None
     checkpoint.release()
@@ -229,5 +229,5 @@ def test_a_spark_without_delta_is_told_what_to_submit_with(
 ) -> None:
     said = cluster.submit(settings, "bronze")
     assert said.endswith("exit code 2")
-    assert "This Spark has no Delta. Submit the job with `--packages io.delta:" in said
+    assert "This Spark does not include Delta. Submit the job with `--packages io.delta:" in said
     assert "Traceback" not in said

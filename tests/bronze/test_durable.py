@@ -118,7 +118,7 @@ def test_doctor_names_a_torn_file_and_a_torn_note_says_that_its_reason_is_lost(
     (folder / IDENTITY).write_text(content)
     (folder / GIVEN_UP).write_text(content)
     [(what, remedy)] = disagreements(settings, QUERY, [])
-    assert what == f"{folder / IDENTITY} is empty or torn, as after a power cut."
+    assert what == f"{folder / IDENTITY} is empty or torn, perhaps by a power cut."
     assert "lakehouse reset" in remedy
     stopped = given_up(settings, QUERY)
     assert stopped is not None

@@ -192,11 +192,11 @@ def test_a_parent_is_named_as_openlineage_does(settings: LakeSettings) -> None:
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
-        ({}, "nothing says where events go. Set OPENLINEAGE_URL"),
-        ({"OPENLINEAGE__TRANSPORT__TYPE": "pigeon"}, "cannot be configured as it is: .*pigeon"),
+        ({}, "events have no destination. Set OPENLINEAGE_URL"),
+        ({"OPENLINEAGE__TRANSPORT__TYPE": "pigeon"}, "configuration is invalid: .*pigeon"),
         (
             {"OPENLINEAGE_URL": "http://127.0.0.1:1", "OPENLINEAGE_PARENT_ID": "a/b/c"},
-            "cannot be configured as it is",
+            "configuration is invalid",
         ),
     ],
 )

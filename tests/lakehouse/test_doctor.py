@@ -207,7 +207,7 @@ def test_a_checkpoint_and_a_table_that_agree_are_well(landed: LakeSettings, tmp_
         (IDENTITY, '{"checkpoint": "x"}', "was written from another checkpoint"),
         ("offsets/3", "v1", "offsets/3 is torn"),
         ("commits/3", "v1", "commits/3 is torn"),
-        ("commits/4", "v1\n{}", "has only batch 3: it is of an older moment"),
+        ("commits/4", "v1\n{}", "ends with batch 3, so it is older than the checkpoint"),
         (UNFINISHED, "lakehouse replay", "`lakehouse replay` was interrupted"),
         (
             GIVEN_UP,
@@ -228,10 +228,15 @@ def test_a_table_that_is_gone_or_another_is_named(landed: LakeSettings) -> None:
     writer = DeltaTable(path).metadata().configuration
     shutil.rmtree(path)
     tables = [bronze_table("o")]
-    only(doctor.streams(landed, QUERY, tables), "fail", "the table bronze.o is gone", "reset")
+    only(
+        doctor.streams(landed, QUERY, tables),
+        "fail",
+        "the table bronze.o no longer exists",
+        "reset",
+    )
     schema = pa.schema([("n", pa.int64())])
     DeltaTable.create(path, schema, configuration=writer, raise_if_key_not_exists=False)
-    only(doctor.streams(landed, QUERY, tables), "fail", "another table than the checkpoint")
+    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table that the checkpoint")
 
 
 class ToldAdmin:
