@@ -1,4 +1,4 @@
-"""Reading a range of one topic partition as Arrow batches. Runs in Spark's Python workers."""
+"""Reads a range of a topic partition as Arrow batches. Runs in Spark's Python workers."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -43,13 +43,14 @@ ARROW_SCHEMA = pa.schema(
     ]
 )
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
-TOO_LATE_MS = 2**63 - 1  # stands for every unsigned number that is not a signed one
+TOO_LATE_MS = 2**63 - 1  # replaces unsigned numbers that exceed the signed range
 
 
 def batch_size(serialized: bytes) -> int:
-    """Number of messages in the entry of a serialized MessageIdData; 1 if it is not a batch.
+    """The number of messages in the entry of a serialized MessageIdData; 1 if it is not a batch.
 
-    The client does not expose it, so field 6 (`batch_size`, see PulsarApi.proto) is read here.
+    The client does not expose this number, so field 6 (`batch_size`, see PulsarApi.proto) is read
+    here.
     """
     at = 0
 
@@ -75,7 +76,7 @@ def batch_size(serialized: bytes) -> int:
 
 
 def split_partition(topic: str) -> tuple[str, int]:
-    """`…/orders-partition-3` -> (`…/orders`, 3); a topic without partitions has -1."""
+    """Split `…/orders-partition-3` into (`…/orders`, 3). A topic without partitions has -1."""
     name, mark, number = topic.rpartition("-partition-")
     return (name, int(number)) if mark and number.isdigit() else (topic, -1)
 
@@ -83,7 +84,10 @@ def split_partition(topic: str) -> tuple[str, int]:
 def read_ranges(
     options: PulsarOptions, ranges: Sequence[PartitionRange]
 ) -> Iterator[pa.RecordBatch]:
-    """All messages of some ranges, one after the other; errors as of `read_range`."""
+    """Yield all messages of several ranges, one range after the other.
+
+    Raises the errors of `read_range`.
+    """
     client = options.connection.client()
     try:
         for work in ranges:
@@ -95,11 +99,11 @@ def read_ranges(
 def read_range(
     client: pulsar.Client, options: PulsarOptions, work: PartitionRange
 ) -> Iterator[pa.RecordBatch]:
-    """All messages of a topic partition behind `work.after`, up to and with `work.until`.
+    """Yield all messages of a topic partition after `work.after`, up to and including `work.until`.
 
     Raises:
-        BrokerError: the broker refused or fell silent before the end. A short range is never
-            returned: the task fails and Spark tries the batch again.
+        BrokerError: the broker refused or stopped answering before the end. A range is never cut
+            short silently: the task fails, and Spark runs the batch again.
     """
     last = work.after
     past = Position(work.until.ledger, work.until.entry + 1, 0)
@@ -122,7 +126,7 @@ def read_range(
                 gaps.note(before, min(last, past))
             if last >= past:
                 break
-            # The client starts at the beginning of the entry, and a bound may lie within one.
+            # The client starts at the beginning of an entry, but a bound may lie within one.
             first = work.after.batch + 1 if last[:2] == work.after[:2] else 0
             end = work.until.batch + 1 if last[:2] == work.until[:2] else WHOLE
             first = max(first, index)
@@ -138,9 +142,9 @@ def read_range(
             yield rows.take()
     except pulsar.PulsarException as error:
         message_text = (
-            f"{work.topic}: reading what is behind {work.after} up to {work.until} stopped at "
-            f"{last}: {error!r}. The batch is not short: it fails and is tried again. See that the "
-            f"broker at {options.connection.service_url} is up; a slow one needs a larger "
+            f"{work.topic}: reading from {work.after} to {work.until} stopped at {last}: "
+            f"{error!r}. No message is skipped: the batch fails and is tried again. Check that the "
+            f"broker at {options.connection.service_url} is running; a slow one needs a larger "
             "readTimeoutMs."
         )
         raise BrokerError(message_text) from error
@@ -149,49 +153,55 @@ def read_range(
 def stored_metadata(
     options: PulsarOptions, work: PartitionRange, place: Position
 ) -> list[Metadata]:
-    """The metadata of all messages of an entry, as the broker stores it.
+    """Read the metadata of all messages of an entry, byte for byte, as the broker stores it.
+
+    Called for entries with metadata that is not UTF-8, which the client cannot deliver.
 
     Raises:
-        BrokerError: the broker does not give the entry.
+        BrokerError: the broker does not send the entry.
     """
     compacted = options.read_compacted
     with reading(options.connection, work.topic, place, compacted=compacted) as reader:
         entry = reader.next(options.read_timeout_ms / 1000)
         if entry is None or entry.position[:2] != place[:2]:
             message = (
-                f"{work.topic}: the broker did not give entry {place} again, whose metadata is not "
-                "UTF-8. Nothing of the batch was landed; it is tried again."
+                f"{work.topic}: the broker did not send entry {place} a second time, which is "
+                "needed because its metadata is not UTF-8. Nothing of the batch was landed; it is "
+                "tried again."
             )
             raise BrokerError(message)
         return entry.batch()
 
 
 def _start(after: Position) -> Any:
-    """Where a reader starts: at an entry, whose messages come again."""
+    """Where a reader starts: at the entry of `after`, all of whose messages are delivered again."""
     if after == START:
         return pulsar.MessageId.earliest
     return pulsar.MessageId(-1, after.ledger, after.entry, -1)
 
 
 class _Entries:
-    """Reads entry by entry: what all messages of a batch have in common is asked once.
+    """Reads entry by entry, so that attributes shared by a batch are fetched once.
 
-    The client's own wrappers are left out: to make them for each message costs half of the time.
+    Bypasses the client's own wrappers, because creating them for each message takes half of the
+    time.
     """
 
     def __init__(
         self, reader: Any, options: PulsarOptions, is_over: Callable[[], bool] = lambda: False
     ) -> None:
-        """`is_over` is asked when no message has come for a while."""
+        """`is_over` is called when no message has arrived for a while; true ends the range."""
         self._receive = reader._reader.read_next  # noqa: SLF001
         self._timeout_ms = options.read_timeout_ms
         self._quiet_ms = min(QUIET_MS, self._timeout_ms)
         self._is_over = is_over
 
     def next(self) -> tuple[Position, int, list[Any]] | None:
-        """The position of the next entry, the index of its first message, and all of them.
+        """Read the next entry.
 
-        None if no other comes, though the end of the range was not seen.
+        Returns:
+            The position of the entry, the index of its first message, and its messages. None if
+            no message is left, even if the end of the range was not reached.
         """
         try:
             message = self._receive(self._quiet_ms)
@@ -213,25 +223,25 @@ class _Entries:
         size = batch_size(begun.serialize())
         messages = [message, *[receive(timeout) for _ in range(size - 1)]]
         ended = messages[-1].message_id()
-        # The index is -1 or 0 for a message that is not batched, as the client pleases.
+        # The client reports -1 or 0 as the index of a message that is not batched.
         first, last = max(begun.batch_index(), 0), max(ended.batch_index(), 0)
         place = ended.ledger_id(), ended.entry_id()
         if (begun.ledger_id(), begun.entry_id(), first, last) != (*place, 0, size - 1):
             message_text = (
-                f"The client gave {size} messages as those of one entry, from {begun} to {ended}, "
-                "which are not: this is a fault of the client or of a damaged entry. Nothing was "
-                "landed; the batch is tried again."
+                f"The client delivered {size} messages as one entry, from {begun} to {ended}, but "
+                "they belong to different entries: the client is faulty or the entry is damaged. "
+                "Nothing was landed; the batch is tried again."
             )
             raise BrokerError(message_text)
         return Position(*place), 0, messages
 
 
 class _CompactedEntries(_Entries):
-    """Reads what is compacted message by message: of a batch there may be but some left.
+    """Reads the compacted copy message by message, because a batch may have lost some messages.
 
-    The last entry of a range may have been compacted away. That there is no more then takes two
-    witnesses: the broker says so, and a read brings nothing. (The client alone cannot be trusted:
-    `has_message_available` of a fresh reader may be False while there are messages.)
+    The last entry of a range may have been compacted away. The range is then over only if both the
+    broker says so and a read returns nothing. `has_message_available` alone is not reliable: on a
+    new reader it may return False although there are messages.
     """
 
     def __init__(self, reader: Any, options: PulsarOptions, work: PartitionRange) -> None:
@@ -241,7 +251,7 @@ class _CompactedEntries(_Entries):
         self._all_compacted = work.until <= work.compacted
 
     def next(self) -> tuple[Position, int, list[Any]] | None:
-        """See `_Entries.next`."""
+        """Read the next message of the compacted copy, or the next entry after the copy."""
         timeout = self._timeout_ms
         if self._all_compacted and not self._reader.has_message_available():
             timeout = NO_MORE_MS
@@ -256,12 +266,12 @@ class _CompactedEntries(_Entries):
         position = Position(place.ledger_id(), place.entry_id(), index)
         if position > self._horizon:
             return self._entry_of(message)
-        # Compaction blanks those messages of a batch that go; without a key none is kept.
+        # Compaction blanks the messages that it removes from a batch, and keeps none without a key.
         return position, index, [message] if message.partition_key() else []
 
 
 class _Rows:
-    """Columns of the record batch being filled; what is common to an entry is kept once."""
+    """The columns of the record batch being filled. Values shared by an entry are stored once."""
 
     def __init__(self, options: PulsarOptions, work: PartitionRange) -> None:
         self._topic, self._partition = split_partition(work.topic)
@@ -281,15 +291,15 @@ class _Rows:
         self._payloads: list[bytes | None] = []
         self._event_times: list[int] = []
         self._properties: list[Sequence[tuple[str, str]]] = []
-        self._raw_keys: dict[int, bytes] = {}  # by row; so are the next two
+        self._raw_keys: dict[int, bytes] = {}  # by row, like the next two
         self._raw_properties: dict[int, list[tuple[bytes, bytes]]] = {}
         self._undecoded: dict[int, list[str]] = {}
 
     def add(self, entry: Position, messages: Sequence[Any], first: int) -> None:
-        """Add messages of an entry, the first of which has the index `first` in it."""
+        """Add consecutive messages of an entry, beginning with the one at index `first`."""
         if not messages:
             return
-        # Of the batch, not of its messages.
+        # These belong to the batch, not to each message.
         times = messages[0].publish_timestamp(), messages[0].int_schema_version()
         self._entries.append((entry.ledger, entry.entry, *times))
         self._sizes.append(len(messages))
@@ -312,7 +322,7 @@ class _Rows:
         self._bytes += sum(map(len, filter(None, payloads)))
 
     def _key(self, number: int, message: Any) -> str | None:
-        """The key of the message that is so many rows on; its bytes are kept if it is not UTF-8."""
+        """The key of the message `number` rows on; a key that is not UTF-8 is kept as bytes."""
         try:
             return message.partition_key() or None
         except UnicodeDecodeError as error:
@@ -323,9 +333,10 @@ class _Rows:
     def _properties_of(
         self, entry: Position, messages: Sequence[Any], first: int
     ) -> list[dict[str, str]]:
-        """The properties of messages of an entry, as far as they are UTF-8.
+        """The properties of an entry's messages, without those that are not UTF-8.
 
-        The client gives none of them if one is not, so their bytes are read from the broker.
+        If one property is not UTF-8, the client delivers none of the message's properties, so
+        their bytes are read from the broker.
         """
         found: list[dict[str, str]] = []
         for number, message in enumerate(messages):
@@ -346,7 +357,16 @@ class _Rows:
     def _instants(
         self, name: str, times: Sequence[int], sizes: Sequence[int] = ()
     ) -> tuple[Any, Any]:
-        """Times of so many rows each (1) as microseconds, and which of them can be timestamps."""
+        """Convert times from milliseconds to microseconds.
+
+        Args:
+            name: the column's name, for the notes in `undecoded`.
+            times: epoch milliseconds.
+            sizes: the number of rows to which each time belongs; 1 by default.
+
+        Returns:
+            The times, with 0 for those outside the years 1 to 9999, and which of them are within.
+        """
         try:
             found = np.array(times, np.int64)
         except OverflowError:  # unsigned on the wire
@@ -398,7 +418,7 @@ class _Rows:
         return pa.array(np.clip(published, *self._order_times), UTC_MICROS)
 
     def _sparse(self, values: dict[int, Any], kind: pa.DataType) -> pa.Array:
-        """A column of which few rows have a value."""
+        """A column in which few rows have a value."""
         if not values:
             return pa.nulls(self.count, kind)
         return pa.array([values.get(row) for row in range(self.count)], kind)

@@ -1,8 +1,9 @@
-"""Every metric of the lakehouse, and those that are counted as things happen.
+"""Declares every metric of the lakehouse, and counts those that are counted as events happen.
 
-Here, in the lowest layer, as all layers count and none may import a later one. What can be read
-from tables and broker is read when it is asked for: `bronze/measure.py`, `silver/measure.py` and
-`gold/measure.py`. Such totals go on over restarts; the others begin at 0 with their process.
+The module is in the lowest layer because all layers count, and none may import a later one.
+Metrics that can be read from tables and the broker are read on request, by `bronze/measure.py`,
+`silver/measure.py` and `gold/measure.py`. Their totals survive restarts. The other metrics begin at
+0 with each process.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its name, meaning and labels; `buckets` (seconds) make it a histogram."""
+    """A metric: its name, meaning and labels. With `buckets` (seconds) it is a histogram."""
 
     name: str
     meaning: str
@@ -28,13 +29,13 @@ class Metric:
 
     @property
     def kind(self) -> Kind:
-        """By Prometheus' naming, a counter ends with `_total`."""
+        """The kind, derived from the name: in Prometheus, a counter's name ends with `_total`."""
         if self.buckets:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def of(self, values: Mapping[Labels, float]) -> Family:
-        """The metric with values that were read, by their labels."""
+        """The metric with the given values, by their labels. Not for histograms."""
         make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
         family = make(self.name, self.meaning, labels=self.labels)
         for labels, value in values.items():
@@ -61,12 +62,12 @@ LANDED_MESSAGE = _metric(
 LAG = _metric("lag_messages", "Messages of the topic that are not in bronze yet", "topic")
 LAG_ENTRIES = _metric(
     "lag_entries",
-    "Entries of the topic partition that are not in bronze yet; a batched one has many messages",
+    "Entries of the topic partition that are not in bronze yet; a batched entry has many messages",
     *("topic", "partition"),
 )
 LANDED_ENTRIES = _metric(
     "landed_entries",
-    "Entries of the topic partition that are in bronze, as far as the broker still has them",
+    "Entries of the topic partition that are in bronze and that the broker still has",
     *("topic", "partition"),
 )
 BROKER_UP = _metric("broker_up", "1 if the broker answers, else 0")
@@ -74,32 +75,36 @@ BROKER_UP = _metric("broker_up", "1 if the broker answers, else 0")
 # Silver.
 REFINED = _metric(
     "refined_messages_total",
-    "Messages that silver has booked; outcome is applied, superseded (stale or sent twice) or "
+    "Messages that silver has processed; outcome is applied, superseded (stale or sent twice) or "
     "quarantined",
     *("topic", "outcome"),
 )
-UNREFINED = _metric("unrefined_messages", "Messages in bronze that silver has not booked", "topic")
-WAITED = _metric(
-    "waited_messages_total", "Applied messages that came before a row they refer to", "topic"
+UNREFINED = _metric(
+    "unrefined_messages", "Messages in bronze that silver has not processed", "topic"
 )
-LATE = _metric("late_messages_total", "Messages behind the watermark of the topic", "topic")
-QUARANTINE = _metric("quarantine_records", "Records in quarantine, not given up", "topic")
-MISSING = _metric("missing_rows", "Rows that wait for what the lookup should find", "lookup")
-REFINED_AT = _metric("refined_timestamp_seconds", "When the last batch of silver was finished")
+WAITED = _metric(
+    "waited_messages_total", "Applied messages that arrived before a row they refer to", "topic"
+)
+LATE = _metric(
+    "late_messages_total", "Messages whose event time is before the watermark of the topic", "topic"
+)
+QUARANTINE = _metric("quarantine_records", "Records in quarantine that were not given up", "topic")
+MISSING = _metric("missing_rows", "Rows whose lookup has not found its row yet", "lookup")
+REFINED_AT = _metric("refined_timestamp_seconds", "When silver last finished a batch")
 REFINED_MESSAGE = _metric(
     "refined_message_timestamp_seconds",
-    "When the newest message was published that silver has booked since the process began",
+    "Publish time of the newest message that silver has processed since the process began",
     "topic",
 )
 PUBLISH_TO_SILVER = _metric(
     "publish_to_silver_seconds",
-    "From the publishing of a batch's oldest message of the topic until it is readable in silver",
+    "Time from the publishing of a batch's oldest message of the topic until it can be read in silver",
     "topic",
     buckets=(0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400),
 )
 
 # Tables of bronze and silver.
-TABLE_ROWS = _metric("table_rows", "Rows of the table; of a state, deleted keys included", "table")
+TABLE_ROWS = _metric("table_rows", "Rows of the table; a state includes deleted keys", "table")
 TABLE_BYTES = _metric("table_bytes", "Size of the files of the table's last version", "table")
 TABLE_FILES = _metric("table_files", "Files of the table's last version", "table")
 
@@ -107,7 +112,7 @@ TABLE_FILES = _metric("table_files", "Files of the table's last version", "table
 PUBLISHED_AT = _metric("gold_published_timestamp_seconds", "When gold was last published")
 UNPUBLISHED = _metric("gold_unpublished_batches", "Batches of silver that gold does not show yet")
 BUILD_SECONDS = _metric(
-    "gold_build_seconds", "From the begin of the last published build until it was published"
+    "gold_build_seconds", "Time from the start of the last published build until it was published"
 )
 BUILDS = _metric(
     "gold_builds_total", "Builds of gold; outcome is published, tested or failed", "outcome"
@@ -122,7 +127,7 @@ BATCH_SECONDS = _metric(
 )
 PHASE_SECONDS = _metric(
     "batch_phase_seconds_total",
-    "Time spent in a phase of the query's batches, by Spark's name of it",
+    "Time spent in a phase of the query's batches; the phases are named by Spark",
     *("query", "phase"),
 )
 RUNNING = _metric("stream_running", "1 while the query runs, else 0", "query")
@@ -147,7 +152,7 @@ def _histogram(metric: Metric) -> Histogram:
     return Histogram(metric.name, metric.meaning, metric.labels, buckets=metric.buckets)
 
 
-disable_created_metrics()  # type: ignore[no-untyped-call] # series that nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call] # unused series
 
 _refined_message = _gauge(REFINED_MESSAGE)
 _publish_to_silver = _histogram(PUBLISH_TO_SILVER)
@@ -166,11 +171,11 @@ def restarted(query: str) -> None:
 def started(query: str) -> None:
     """Note that a query runs."""
     _running.labels(query).set(1)
-    _restarts.labels(query)  # from 0, as Prometheus sees no increase in a first value of 1
+    _restarts.labels(query)  # start at 0: Prometheus sees no increase in a first value of 1
 
 
 def ended(query: str) -> None:
-    """Note that a query runs no more."""
+    """Note that a query has ended."""
     _running.labels(query).set(0)
 
 
@@ -188,6 +193,13 @@ def batch_done(query: str, total: float, phases: Mapping[str, float]) -> None:
 
 
 def readable(topic: str, oldest: float, newest: float, now: float) -> None:
-    """Note when the oldest and the newest message of a batch were published that silver now has."""
+    """Note that a batch's messages are readable in silver. Called by silver after each batch.
+
+    Args:
+        topic: the topic of the messages.
+        oldest: publish time of the batch's oldest message, in epoch seconds; so are the next two.
+        newest: publish time of its newest message.
+        now: when the messages became readable.
+    """
     _publish_to_silver.labels(topic).observe(max(now - oldest, 0))
     _refined_message.labels(topic).set(newest)

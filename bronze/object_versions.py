@@ -1,6 +1,6 @@
-"""Old versions of objects, which a bucket with versioning keeps of what is deleted in it.
+"""Deletes old versions of objects, which a bucket with versioning keeps after a deletion.
 
-Arrow and delta-rs do not know them, so the client of Spark's file system is asked.
+Arrow and delta-rs do not support object versions, so the client of Spark's file system is used.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from bronze.storage import SCHEME, in_bucket
 
 
 def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str) -> int:
-    """Delete the old versions of all objects below an address, and the marks of deleted ones.
+    """Delete the old versions of all objects below an address, and their delete markers.
 
     Returns:
-        How many there were; 0 in a folder, and where the bucket keeps none.
+        The number of versions and markers deleted; 0 for a folder or a bucket without versioning.
 
     Raises:
-        LakehouseError: the server does not let us see or delete them.
+        LakehouseError: the server does not allow old versions to be listed or deleted.
     """
     if not in_bucket(settings):
         return 0
@@ -36,8 +36,8 @@ def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str)
             client.deleteObject(one.build())
     except Py4JJavaError as error:
         message = (
-            f"{place}: old versions of objects, in which what was deleted may stay, cannot be "
-            f"deleted: {explain(error)}. Allow s3:ListBucketVersions and s3:DeleteObjectVersion, "
+            f"{place}: old versions of objects cannot be deleted, so deleted data may remain in "
+            f"them: {explain(error)}. Allow s3:ListBucketVersions and s3:DeleteObjectVersion, "
             "and try again."
         )
         raise LakehouseError(message) from error
@@ -45,7 +45,7 @@ def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str)
 
 
 def sdk(spark: SparkSession, place: str) -> tuple[Any, Any]:
-    """The client of the AWS SDK by which Spark reaches an address, and the package of requests."""
+    """The AWS SDK client with which Spark reaches an address, and the SDK's package of requests."""
     jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
     path = jvm.org.apache.hadoop.fs.Path(place)
     files = path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001 - as above
@@ -54,7 +54,7 @@ def sdk(spark: SparkSession, place: str) -> tuple[Any, Any]:
 
 
 def _old(client: Any, request: Any) -> Iterator[tuple[str, str]]:
-    """Key and version of each old one."""
+    """The key and version of each old version and each delete marker."""
     for page in client.listObjectVersionsPaginator(request).iterator():
         for each in page.versions():
             if not each.isLatest():

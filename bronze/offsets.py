@@ -1,16 +1,16 @@
-"""Where a stream stands in its topics: one position per topic partition.
+"""An offset says how far a stream has read: one position per topic partition.
 
-An offset is what Spark keeps in the checkpoint, as readable JSON:
+Spark keeps the offset in the checkpoint, as readable JSON:
 
     {"persistent://public/default/orders-partition-0": {"ledger": 12, "entry": 340}, ...}
 
-A position is the last message that is read. Without a batch index it means all messages of its
-entry, which is how batches end: the broker counts and confirms entries, never parts of them. With
-one (`"batch": 7`) the messages up to and with that index. A partition that is absent is read from
-its start.
+A position is the last message that was read. Without a batch index, it stands for all messages of
+its entry. Batches end this way, because the broker counts and acknowledges whole entries. With an
+index (`"batch": 7`), it stands for the messages up to and including that index. A partition without
+a position is read from its start.
 
-Beside its partitions an offset names each partitioned topic, with what orders the messages of
-different partitions (`eras.py`).
+An offset also holds the eras of each partitioned topic, which order the messages of different
+partitions (`eras.py`).
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,10 @@ WHOLE = 2**31 - 1  # beyond every batch index
 
 
 class Position(NamedTuple):
-    """A message of a managed ledger. Ledger ids only grow, so tuple order is log order.
+    """A message's place in a topic partition. Ledger ids only grow, so tuple order is log order.
 
-    batch: index in the entry, 0 for a message that is not batched; `WHOLE` stands for all.
+    ledger, entry: ids of the ledger, and of the entry within it.
+    batch: index within the entry, 0 for a message that is not batched. `WHOLE` stands for all.
     """
 
     ledger: int
@@ -41,12 +42,12 @@ OffsetJson: TypeAlias = dict[str, dict[str, Any]]
 
 
 def to_json(offset: Mapping[str, Position]) -> OffsetJson:
-    """The offset as Spark stores it; sorted, as Spark compares the text."""
+    """The offset in the form that Spark stores. It is sorted, because Spark compares the text."""
     return {name: _stored(position) for name, position in sorted(offset.items())}
 
 
 def from_json(stored: OffsetJson) -> Offset:
-    """The reverse of `to_json`, of positions alone."""
+    """The positions in a stored offset; the inverse of `to_json`. Eras are skipped."""
     return {
         name: Position(**fields) for name, fields in stored.items() if "partitions" not in fields
     }
