@@ -98,7 +98,7 @@ REFINED_MESSAGE = _metric(
 )
 PUBLISH_TO_SILVER = _metric(
     "publish_to_silver_seconds",
-    "Time from the publishing of a batch's oldest message of the topic until it can be read in silver",
+    "Time from publishing the oldest message of a topic in a batch until it is readable in silver",
     "topic",
     buckets=(0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400),
 )

@@ -1,4 +1,4 @@
-"""Options of `format("pulsar")`, parsed once; plain dataclass, as it travels to the workers."""
+"""Options of `format("pulsar")`, parsed once into a plain dataclass that is sent to the workers."""
 
 import datetime as dt
 import difflib
@@ -12,8 +12,8 @@ from bronze.eras import Partitionings, partitionings
 from bronze.errors import SettingsError
 from bronze.offsets import Offset, from_json
 
-# Where to begin or end: an end of the topic, a position for each partition, or an instant (epoch
-# milliseconds; messages published at it or later are behind it).
+# Where to begin or end: one end of the topic, a position for each partition, or an instant in epoch
+# milliseconds. Messages published at that instant or later come after it.
 Bound: TypeAlias = Literal["earliest", "latest"] | Offset | int
 ENDS = ("earliest", "latest")
 
@@ -34,36 +34,38 @@ BYTES_PER_TASK = 64 << 20
 class PulsarOptions:
     """What to read; see `Connection` for the options about the broker.
 
-    topic, topics, topicsPattern: one of them is required. A full name,
-        `persistent://tenant/namespace/topic`; several, with commas between; or a regular
-        expression behind `persistent://tenant/namespace/`, matched anew for every batch.
+    topic, topics, topicsPattern: exactly one of them is required. `topic` is a full name,
+        `persistent://tenant/namespace/topic`. `topics` is a comma-separated list of full names.
+        `topicsPattern` is `persistent://tenant/namespace/` followed by a regular expression, which
+        is matched again for every batch.
     subscription: durable subscription that keeps unread messages on the broker. Required to
         stream; not used in a batch read.
-    startingPosition: `earliest` (default), `latest`, or JSON as in a checkpoint: the positions
-        behind which to begin; partitions that it does not name are read from their start. A
-        stream asks for it once, for a new checkpoint.
-    startingTimestamp: in place of it, ISO 8601 or epoch milliseconds: from the first message that
-        was published at that instant or later.
-    endingPosition, endingTimestamp: the same for the end of a batch read, default `latest`. The
-        position named is read, the instant named is not.
-    maxMessagesPerTrigger: about how many messages a batch of a stream may hold. The broker counts
-        entries: messages are reckoned by the batch size of each partition's newest entry. Exact
-        where producers do not batch; with batches of another size it is off by that factor.
-    maxBytesPerTrigger: how many stored (compressed) bytes. Ledgers are exact, a part of one counts
-        by its mean entry size. Of both limits the tighter one holds. A partition with a backlog
-        gets at least one entry.
-    maxBytesPerTask: a partition with more than that is read by several tasks. Default 64 MiB.
-    readCompacted: whether to read the compacted copy of a topic, as far as it goes: of each key the
-        last message. What retention has dropped of a changelog is in there alone. Default false.
-    readTimeoutMs: how long one message may take to come before the task fails. Default 60000.
-    failOnDataLoss: whether a stream stops when unread messages are gone: dropped by message TTL,
-        or with a topic that was deleted or made anew. Default true. With false it goes on, once
-        it has recorded what was lost in the Delta table at the path `dataLossTable`.
-    incompleteTable: path of a Delta table that notes messages in chunks of which a batch has read
-        only some; see `bronze/incomplete.py`. Not noted if it is not given.
-    dataLossStorageOptions: where that or the data loss table is `s3://…`: a JSON object of what
-        delta-rs must know to reach it (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`).
-        Credentials come from the environment or the role of the driver and the executors.
+    startingPosition: `earliest` (default), `latest`, or positions in JSON as in a checkpoint.
+        Reading begins after these positions. Partitions without a position are read from their
+        start. A stream uses this option only for a new checkpoint.
+    startingTimestamp: alternative to startingPosition, in ISO 8601 or epoch milliseconds. Reading
+        begins with the first message published at that instant or later.
+    endingPosition, endingTimestamp: the same for the end of a batch read; default `latest`. The
+        message at the position is read. Messages published at the instant are not.
+    maxMessagesPerTrigger: approximate number of messages in a batch of a stream. The broker counts
+        entries, so messages are estimated from the batch size of each partition's newest entry.
+        The limit is exact if producers do not batch. If batch sizes vary, it is off by the ratio.
+    maxBytesPerTrigger: stored (compressed) bytes in a batch of a stream. Whole ledgers count
+        exactly, a part of one by its mean entry size. If both limits are set, the tighter one
+        applies. A partition with a backlog gets at least one entry.
+    maxBytesPerTask: a partition with more bytes is read by several tasks. Default 64 MiB.
+    readCompacted: whether to read the compacted copy of a topic, as far as it reaches. It holds the
+        last message of each key, and is the only copy of a changelog's messages that retention has
+        deleted. Default false.
+    readTimeoutMs: how long to wait for one message before the task fails. Default 60000.
+    failOnDataLoss: whether a stream stops if unread messages are gone because of message TTL, or
+        because the topic was deleted or recreated. Default true. If false, the stream records the
+        loss in the Delta table at the path `dataLossTable` and continues.
+    incompleteTable: path of a Delta table that records chunked messages of which a batch has read
+        only a part; see `bronze/incomplete.py`. Without it, nothing is recorded.
+    dataLossStorageOptions: a JSON object of the options that delta-rs needs to reach either table
+        at `s3://…` (`AWS_REGION`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`). Credentials come from the
+        environment or the role of the driver and the executors.
     """
 
     connection: Connection
@@ -84,10 +86,10 @@ class PulsarOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "PulsarOptions":
-        """Check the options of a reader.
+        """Parse and check the options of a reader, as Spark passes them.
 
         Raises:
-            SettingsError: an option is unknown, missing, in conflict or unfit.
+            SettingsError: an option is unknown, missing, invalid, or conflicts with another.
         """
         given = by_name(options, KNOWN)
         named = [name for name in ("topic", "topics", "topicsPattern") if given.get(name)]
@@ -117,10 +119,10 @@ class PulsarOptions:
 
 
 def by_name(options: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:
-    """Options by the names they are known by, as Spark hands them over in lower case.
+    """Restore the spelling of option names, which Spark passes in lower case.
 
     Raises:
-        SettingsError: one is unknown, or holds a secret.
+        SettingsError: an option is unknown, or would hold a secret.
     """
     names = {name.lower(): name for name in known}
     return {_known(name, names): value for name, value in options.items()}
@@ -131,13 +133,13 @@ def _known(name: str, names: Mapping[str, str]) -> str:
         return names[name.lower()]
     if name.lower() in SECRETS:
         message = (
-            f"Option '{name}' would show a secret in every plan of the query. Put it into an "
-            "environment variable or a file, and name that with tokenEnv or tokenFile."
+            f"Option '{name}' would show a secret in every plan of the query. Put the secret into "
+            "an environment variable or a file, and name it with tokenEnv or tokenFile."
         )
         raise SettingsError(message)
     near = difflib.get_close_matches(name.lower(), names, n=1)
     known = ", ".join(names.values())
-    hint = f"did you mean '{names[near[0]]}'?" if near else f"known are {known}"
+    hint = f"did you mean '{names[near[0]]}'?" if near else f"known options: {known}"
     message = f"Unknown option '{name}' of format(\"pulsar\"); {hint}"
     raise SettingsError(message)
 
@@ -146,7 +148,7 @@ def _data_loss_table(given: Mapping[str, str]) -> str | None:
     accepts = not boolean("failOnDataLoss", given.get("failOnDataLoss", "true"))
     if accepts != bool(given.get("dataLossTable")):
         message = (
-            "failOnDataLoss=false and dataLossTable go together: a loss that is accepted is "
+            "failOnDataLoss=false and dataLossTable must be set together: an accepted loss is "
             "recorded in the Delta table at that path."
         )
         raise SettingsError(message)
@@ -162,10 +164,10 @@ def _data_loss_storage(given: Mapping[str, str]) -> dict[str, str]:
     fits = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
     refused = [] if not fits else [key for key in found if key.upper() not in PLACES]
     if not fits or refused:
-        what = f"'{refused[0]}' is none of them" if refused else "it is something else"
+        what = f"'{refused[0]}' is not allowed" if refused else "this value is not"
         message = (
-            f"The option {name} is a JSON object of {', '.join(PLACES)}, and {what}. Credentials "
-            "are found where clients of AWS look: environment, profile, role."
+            f"The option {name} must be a JSON object of {', '.join(PLACES)}; {what}. Pass "
+            "credentials as for any AWS client: in the environment, a profile or a role."
         )
         raise SettingsError(message)
     return dict(found)
@@ -177,7 +179,7 @@ def _topics(given: Mapping[str, str]) -> tuple[str, ...]:
         parts = name.removeprefix("persistent://").split("/", 2)
         if not name.startswith("persistent://") or len(parts) < 3 or not all(parts):
             message = (
-                f"'{name}' is no full topic name; write persistent://tenant/namespace/topic "
+                f"'{name}' is not a full topic name; write persistent://tenant/namespace/topic "
                 "(only persistent topics can be read again after a restart)."
             )
             raise SettingsError(message)
@@ -189,7 +191,7 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
     if value is None:
         return None
     if not value.isdigit() or int(value) == 0:
-        message = f"Option {name}: '{value}' is no positive whole number."
+        message = f"Option {name}: '{value}' is not a positive whole number."
         raise SettingsError(message)
     return int(value)
 
@@ -197,12 +199,12 @@ def _number(given: Mapping[str, str], name: str) -> int | None:
 def _bound(given: Mapping[str, str], which: str, default: Literal["earliest", "latest"]) -> Bound:
     position, instant = given.get(f"{which}Position"), given.get(f"{which}Timestamp")
     if position and instant:
-        message = f"Options {which}Position and {which}Timestamp say the same; set one of them."
+        message = f"Options {which}Position and {which}Timestamp conflict; set only one of them."
         raise SettingsError(message)
     if instant:
         return epoch_ms(f"{which}Timestamp", instant)
     if position in ENDS:
-        return position  # type: ignore[return-value]  # a Literal by the test above
+        return position  # type: ignore[return-value]  # the test above makes it a Literal
     return _stored(f"{which}Position", position)[0] if position else default
 
 
@@ -212,10 +214,17 @@ def _partitionings(given: Mapping[str, str]) -> Partitionings:
 
 
 def epoch_ms(name: str, value: str) -> int:
-    """The instant that an option names, ISO 8601 with a time zone or epoch milliseconds.
+    """Parse an instant in ISO 8601 with a time zone, or in epoch milliseconds.
+
+    Args:
+        name: the option, for the error.
+        value: its value.
+
+    Returns:
+        Epoch milliseconds.
 
     Raises:
-        SettingsError: it names none.
+        SettingsError: the value is not an instant.
     """
     if value.isdigit():
         return int(value)
@@ -225,7 +234,7 @@ def epoch_ms(name: str, value: str) -> int:
         message = f"Option {name}: '{value}' is neither ISO 8601 nor epoch milliseconds."
         raise SettingsError(message) from error
     if instant.tzinfo is None:
-        message = f"Option {name}: '{value}' names no time zone; add one, such as 'Z' for UTC."
+        message = f"Option {name}: '{value}' has no time zone; add one, such as 'Z' for UTC."
         raise SettingsError(message)
     return round(instant.timestamp() * 1000)
 

@@ -1,4 +1,4 @@
-"""How far bronze has come in its topics, read from the checkpoint and the broker; no Spark."""
+"""Measures how far bronze has read its topics, from the checkpoint and the broker without Spark."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,12 @@ from bronze.settings import LakeSettings
 
 @dataclass(frozen=True)
 class Lag:
-    """What is not landed yet of a topic, by ledger statistics, exact.
+    """The entries of a topic that have not landed yet. Exact, from ledger statistics.
 
-    waiting, landed: entries by topic partition; of those landed, what the broker still has. A
-    batched entry holds several messages.
+    waiting: number of entries that have not landed, by topic partition.
+    landed: number of landed entries that the broker still has, by topic partition.
+
+    A batched entry holds several messages.
     """
 
     waiting: Mapping[str, int]
@@ -24,11 +26,15 @@ class Lag:
 
     @property
     def entries(self) -> int:
-        """Entries that are not landed yet."""
+        """Number of entries that have not landed yet."""
         return sum(self.waiting.values())
 
     def messages(self, landed_messages: int) -> int:
-        """The lag in messages: exact when it is 0, else by the mean batch size so far."""
+        """The lag in messages: exact if it is 0, else estimated from the mean batch size so far.
+
+        Args:
+            landed_messages: the number of messages in the bronze table.
+        """
         landed = sum(self.landed.values())
         if self.entries == 0 or landed == 0:
             return self.entries
@@ -42,10 +48,10 @@ def committed_offset(settings: LakeSettings, topic: str) -> OffsetJson:
 
 
 def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
-    """How far what readers can see is ahead of bronze.
+    """How far bronze is behind the messages that readers can see.
 
     Raises:
-        BrokerError: the broker does not answer, or has no such topic.
+        BrokerError: the broker does not answer, or does not have the topic.
     """
     name = settings.full_topic(topic)
     planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)

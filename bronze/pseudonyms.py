@@ -1,8 +1,11 @@
-"""Keyed hashes of personal data: equal values have equal hashes, and without the key nobody can
-tell a value from its hash, also not by trying all addresses of a list.
+"""Computes pseudonyms: keyed hashes of personal data.
 
-Like the secrets of `connection.py` the key is named and never held: it is read where hashes are
-made, in Spark's Python workers. So no table, view, plan, checkpoint or log has it.
+Equal values have equal hashes. Without the key, nobody can recover a value from its hash, not even
+by trying a list of known addresses.
+
+As with the secrets in `connection.py`, settings hold only the name of the key. The key itself is
+read where hashes are computed, in Spark's Python workers. No table, view, plan, checkpoint or log
+therefore contains it.
 """
 
 import hmac
@@ -19,16 +22,16 @@ FINGERPRINT = b"lakehouse: fingerprint of the secret"
 
 @dataclass(frozen=True)
 class PseudonymSecret:
-    """The environment variable or the file that holds the key."""
+    """The environment variable or the file that holds the key; `file` wins if both are set."""
 
     env: str | None = None
     file: str | None = None
 
     def read(self) -> bytes:
-        """The key itself; white space around it is no part of it.
+        """Read the key, without the white space around it, and mask it in all logs from now on.
 
         Raises:
-            SettingsError: it is absent, or so short that it can be guessed.
+            SettingsError: the key is absent, or short enough to be guessed.
         """
         where = self.file or self.env or ""
         try:
@@ -36,24 +39,24 @@ class PseudonymSecret:
         except (OSError, KeyError) as error:
             message = (
                 f"The secret of pseudonyms cannot be read from {where}. Spark's workers need it "
-                "too: on a cluster, name a file that all machines have (LAKEHOUSE_"
+                "too: on a cluster, name a file that exists on all machines (LAKEHOUSE_"
                 "PSEUDONYM_SECRET_FILE)."
             )
             raise SettingsError(message) from error
         secret = hide(text.strip())
         if len(secret) < SHORTEST:
             message = (
-                f"The secret of pseudonyms in {where} has less than {SHORTEST} characters, so it "
-                "can be guessed. Take a random one, such as of `openssl rand -hex 32`."
+                f"The secret of pseudonyms in {where} has fewer than {SHORTEST} characters, so it "
+                "can be guessed. Use a random one, for example from `openssl rand -hex 32`."
             )
             raise SettingsError(message)
         return secret.encode()
 
     def fingerprint(self) -> str:
-        """By which another key is noticed; tells nothing of it."""
+        """A hash by which a changed key is noticed. It reveals nothing about the key."""
         return keyed_hash(self.read(), FINGERPRINT)[:SHORTEST]
 
 
 def keyed_hash(key: bytes, value: bytes) -> str:
-    """HMAC-SHA-256 in hexadecimal, as any tool computes it."""
+    """The HMAC-SHA-256 of a value in hexadecimal, as standard tools compute it."""
     return hmac.digest(key, value, "sha256").hex()

@@ -1,7 +1,7 @@
-"""Rewrites messages in a bronze table, at their positions: the one exception to "byte for byte".
+"""Overwrites messages in a bronze table in place: the only exception to "byte for byte".
 
-The rows stay, so that the books balance, and what a replay brings back from the broker finds its
-position taken.
+The rows stay, so that the audit still balances. A replay skips these messages, because their
+positions exist already.
 """
 
 from collections.abc import Iterable
@@ -18,9 +18,9 @@ Place = tuple[int, int, int, int]
 
 
 class Redacted(NamedTuple):
-    """What a message is from now on; its properties are none.
+    """A message's new content; its properties are deleted.
 
-    place: as `POSITION_FIELDS`.
+    place: the message's position, in the order of `POSITION_FIELDS`.
     """
 
     place: Place
@@ -31,13 +31,16 @@ class Redacted(NamedTuple):
 def redact(
     spark: SparkSession, settings: LakeSettings, table: TableSpec, messages: Iterable[Redacted]
 ) -> None:
-    """Replace key and payload of messages; the stream that lands the topic must be stopped."""
+    """Replace the keys and payloads of messages, and delete their properties.
+
+    Called by `lakehouse forget`. The stream that lands the topic must be stopped.
+    """
     types = {column.name: column.type for column in ENVELOPE}
     ddl = ", ".join(f"`{name}` {types[name]}" for name in (*POSITION_FIELDS, "key", "payload"))
     rows = spark.createDataFrame([(*m.place, m.key, m.payload) for m in messages], ddl)
     table.set_property(spark, settings, APPEND_ONLY, None)
     opened = table.open(spark, settings)
-    there = {*opened.toDF().columns} & {*RAW}  # a table of an older version lacks them
+    there = {*opened.toDF().columns} & {*RAW}  # tables of older versions lack them
     (
         opened.alias("t")
         .merge(F.broadcast(rows).alias("s"), match(POSITION_FIELDS))

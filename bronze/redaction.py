@@ -1,9 +1,9 @@
-"""Keeps secrets out of what is logged. Imports nothing, as each Python worker imports it."""
+"""Masks secrets in logs and errors. Imports nothing heavy, because every Python worker loads it."""
 
 import re
 
 HIDDEN = "***"
-# Names of values that are secret whatever they are; not the names of files that hold them.
+# Names whose values are always secret. Names of files that hold secrets do not match.
 SECRET_NAME = re.compile(
     r"(?i)(token|secret|password|passwd|credentials?|authorization|api_?key|private_?key)$"
 )
@@ -21,14 +21,14 @@ _known: set[str] = set()
 
 
 def hide(secret: str) -> str:
-    """From now on, mask this secret wherever it would be logged; returns it."""
+    """Mask this secret in all logs from now on, and return it."""
     if len(secret) >= _SHORTEST:
         _known.add(secret)
     return secret
 
 
 def redact(text: str) -> str:
-    """The text without what is known to be secret, or has the shape of it."""
+    """The text with known secrets masked, and with everything that looks like a secret masked."""
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     for shape, masked in _SHAPES:

@@ -1,8 +1,9 @@
-"""`lakehouse replay`: bring messages back into a bronze table that the broker still has.
+"""`lakehouse replay`: restores messages in a bronze table that the broker still has.
 
-For a table that lost rows, by a restored backup or a `RESTORE`: what the topic holds between two
-instants, and the table does not, is appended. Exactly once: by position, in one commit, with the
-stream's checkpoint claimed, and never beyond what the stream has committed, which it lands itself.
+For a table that lost rows because of a restored backup or a `RESTORE`. Appends the messages that
+the topic holds between two instants and that the table lacks. Each message is appended exactly
+once: messages are compared by position and appended in one commit, while the stream's checkpoint is
+claimed. A replay never goes beyond the stream's last commit, because the stream lands the rest.
 """
 
 import json
@@ -31,22 +32,27 @@ def replay_topic(
     begin: int,
     end: int | None = None,
 ) -> int:
-    """Append what is missing of the messages published from `begin` on and before `end`.
+    """Append the missing messages that were published at `begin` or later and before `end`.
 
-    Both are epoch milliseconds.
+    Args:
+        spark: the session.
+        settings: the lake.
+        topic: the topic to replay.
+        begin: epoch milliseconds.
+        end: epoch milliseconds; by default, the stream's last commit is the end.
 
     Returns:
-        How many there were.
+        The number of messages appended.
 
     Raises:
-        CheckpointError: the topic is being landed by another process.
-        SettingsError: nothing of it was landed yet.
+        CheckpointError: another process is landing the topic.
+        SettingsError: no message of the topic has landed yet.
     """
     name = f"bronze.{topic.name}"
     table = bronze_table(topic.name)
     landed = committed_offset(settings, topic.name)
     if not landed:
-        message = f"Nothing of {topic.name} was landed yet, so nothing can be replayed; run bronze."
+        message = f"No message of {topic.name} has landed, so nothing can be replayed. Run bronze."
         raise SettingsError(message)
     checkpoint = claim_tables(spark, settings, name, [table])
     try:
@@ -73,9 +79,9 @@ def replay_topic(
 
 
 def _end(settings: LakeSettings, landed: OffsetJson, end: int | None) -> OffsetJson:
-    """Where to end, and what has ordered the messages that were landed up to there."""
+    """The offset at which the replay ends, with the eras that ordered the landed messages."""
     positions, known = from_json(landed), partitionings(landed)
-    if not known:  # an older version has landed them, without order times
+    if not known:  # landed by an older version, without order times
         topics = {name.rpartition("-partition-")[0] for name in positions} - {""}
         known = {name: Partitioning(len(positions)) for name in topics}
     if end is not None:

@@ -14,14 +14,14 @@ BucketAddress = Annotated[str, StringConstraints(pattern=rf"^{BUCKET}(/[A-Za-z0-
 class S3Settings(BaseSettings):
     """The settings `s3_…` of `LakeSettings`.
 
-    Credentials are not settings. They are found as by any AWS client: in `AWS_…` variables, a
+    Credentials are not settings. They are found where any AWS client looks: in `AWS_…` variables, a
     profile, a web identity or the role of the machine.
     """
 
     s3_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://[^\s/@]+$",
-        description="Server of the bucket, if it is not Amazon: https://HOST:PORT; default: "
+        description="Server of the bucket if it is not Amazon S3: https://HOST:PORT; default: "
         "AWS_ENDPOINT_URL",
     )
     s3_region: str | None = Field(
@@ -39,6 +39,9 @@ class S3Settings(BaseSettings):
 
     @property
     def s3_region_name(self) -> str:
-        """The region, decided here because three libraries would each use a different default."""
+        """The region of the bucket.
+
+        It is decided here because three libraries would each use a different default.
+        """
         variables = ("AWS_REGION", "AWS_DEFAULT_REGION")
         return self.s3_region or next(filter(None, map(os.environ.get, variables)), "us-east-1")

@@ -1,12 +1,13 @@
 """Writes rows to a Pulsar topic: `df.writeStream.format("pulsar")` and `df.write.format("pulsar")`.
 
-Guarantee of a stream: exactly once where the namespace has message deduplication on, as a replayed
-batch sends the same sequence ids under the same producer names, and the broker drops what it has.
-That takes a query whose tasks get the same rows in the same order in a replay (no shuffle by
-`rand()`, the same shuffle partitions). A batch write that names its batch, as from `foreachBatch`,
-has the same guarantee. Other batch writes, and where deduplication is off: at least once.
-Parallelism: one producer per task. Messages are not batched, as a batch that is cut elsewhere in a
-replay would be dropped or kept as a whole.
+Guarantee of a stream: exactly once if message deduplication is on in the namespace. A replayed
+batch sends the same sequence ids under the same producer names, and the broker drops the messages
+that it has already. In a replay, each task of the query must therefore get the same rows in the
+same order (no shuffle by `rand()`, the same number of shuffle partitions). A batch write with a
+`batchId`, for example in `foreachBatch`, has the same guarantee. Other batch writes, and all writes
+without deduplication, deliver at least once.
+Parallelism: one producer per task. Messages are not batched, because the broker drops or keeps a
+batch as a whole, and a replay may group the messages differently.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from bronze.connection import OPTION_OF, Connection
 from bronze.errors import BrokerError, SettingsError
 from bronze.options import by_name
 
-# Columns a row may have, and the Spark types they may be of.
+# Columns that a row may have, and their allowed Spark types.
 COLUMNS = {
     "payload": ("binary", "string"),
     "key": ("string",),
@@ -46,14 +47,15 @@ class SinkOptions:
     """Where to write; see `Connection` for the options about the broker.
 
     topic: full name, `persistent://tenant/namespace/topic`. Required.
-    producerName: name by which the broker recognises a replayed batch. Required for a stream, and
-        to be the same after a restart; no other query may use it.
-    batchId: for a batch write with a producerName: number of the batch, ever higher. One that was
-        written before adds nothing.
+    producerName: name by which the broker recognises a replayed batch. Required for a stream. It
+        must stay the same after a restart, and no other query may use it.
+    batchId: number of the batch, for a batch write with a producerName. It must increase from batch
+        to batch. Writing a number again adds nothing.
 
-    Columns of the rows: `payload` (binary or string; NULL is sent as an empty message, which in a
-    changelog deletes the key), and where wanted `key`, `event_time`, `properties` and `partition`:
-    without the latter, the key chooses the partition, and rows without a key go round.
+    Rows have the column `payload` (binary or string; NULL is sent as an empty message, which
+    deletes the key in a changelog) and optionally `key`, `event_time`, `properties` and
+    `partition`. Without `partition`, the key chooses the partition, and rows without a key are
+    spread over all partitions.
     """
 
     connection: Connection
@@ -66,16 +68,16 @@ class SinkOptions:
         """Check the options and the columns of a writer.
 
         Raises:
-            SettingsError: an option or column is unknown, missing or unfit.
+            SettingsError: an option or column is unknown, missing or invalid.
         """
         given = by_name(options, KNOWN)
         if not given.get("topic", "").startswith("persistent://"):
-            message = "Option 'topic': name it in full, persistent://tenant/namespace/topic."
+            message = "Option 'topic': use the full name, persistent://tenant/namespace/topic."
             raise SettingsError(message)
         _check_columns(schema)
         batch = given.get("batchId")
         if batch is not None and not (batch.isdigit() and given.get("producerName")):
-            message = f"Option batchId: '{batch}' must be a number, and go with a producerName."
+            message = f"Option batchId: '{batch}' must be a number, and producerName must be set."
             raise SettingsError(message)
         return cls(
             Connection.parse(given),
@@ -86,13 +88,14 @@ class SinkOptions:
 
 
 class PulsarStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query."""
+    """Writes the batches of a streaming query: exactly once if deduplication is on."""
 
     def __init__(self, options: SinkOptions) -> None:
         if not options.producer_name:
             message = (
-                "Option 'producerName' of format(\"pulsar\") is missing: by it the broker knows a "
-                "replayed batch. Name one per query, and keep it over restarts."
+                "Option 'producerName' of format(\"pulsar\") is missing: the broker needs it to "
+                "recognise a replayed batch. Use a different one for each query, and keep it over "
+                "restarts."
             )
             raise SettingsError(message)
         self._options = options
@@ -102,20 +105,20 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         batch = context.getLocalProperty(BATCH_ID) if context else None
         if batch is None:
-            message = "The sink cannot tell the batch it writes; is this a streaming query?"
+            message = "The sink cannot find the number of its batch; is this a streaming query?"
             raise BrokerError(message)
         _send(self._options, iterator, int(batch))
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do: what the broker confirmed is there."""
+        """Do nothing: the broker has confirmed all messages already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing can be taken back; the batch will be replayed."""
+        """Do nothing: sent messages cannot be taken back, and the batch will be replayed."""
 
 
 class PulsarBatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch query: at least once, unless it has a batchId."""
+    """Writes the rows of a batch query: at least once, or exactly once with a `batchId`."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -132,17 +135,17 @@ def _check_columns(schema: StructType) -> None:
         if kind not in COLUMNS.get(field.name, ()):
             wanted = ", ".join(f"{name} {' or '.join(kinds)}" for name, kinds in COLUMNS.items())
             message = (
-                f"Column '{field.name} {kind}' cannot be written to Pulsar; the columns may be "
-                f"{wanted}."
+                f"Column '{field.name} {kind}' cannot be written to Pulsar; the allowed columns "
+                f"are {wanted}."
             )
             raise SettingsError(message)
     if "payload" not in schema.names:
-        message = f"There is no column 'payload' to write, only {', '.join(schema.names)}."
+        message = f"The column 'payload' is missing; the rows have {', '.join(schema.names)}."
         raise SettingsError(message)
 
 
 def _send(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch_id: int | None) -> None:
-    """Send the rows of one task; those of a batch with an id under names it has in a replay."""
+    """Send the rows of one task. With a batch id, names and sequence ids are as in a replay."""
     import pulsar
 
     client = options.connection.client()
@@ -174,17 +177,17 @@ def _send(options: SinkOptions, batches: Iterator[pa.RecordBatch], batch_id: int
         client.close()
     if failures:
         message = (
-            f"{options.topic}: the broker did not take {len(failures)} messages, first "
-            f"{failures[0]!r}. The task fails and is tried again."
+            f"{options.topic}: the broker did not accept {len(failures)} messages; the first "
+            f"error is {failures[0]!r}. The task fails and is tried again."
         )
         raise BrokerError(message)
 
 
 class _Producers:
-    """A producer for messages whose key chooses the partition, and one for each other partition.
+    """A producer for messages whose key chooses the partition, and one per explicit partition.
 
-    Both may write to one partition, so they need two names. That of a task ends with its number, so
-    none of another query is like that of a partition.
+    Both may write to the same partition, so they need different names. A task's name ends with its
+    number, so it never equals the name of another query's producer for a partition.
     """
 
     def __init__(self, client: Any, topic: str, name: str | None) -> None:
@@ -207,10 +210,10 @@ class _Producers:
         return self._made[partition]
 
     def spread(self, number: int) -> int | None:
-        """The partition of a message without a key; None if there is but one.
+        """The partition of a message without a key; None if the topic has only one partition.
 
-        The client would begin anywhere: in a replay the broker would find messages in partitions
-        where it has a later one already and drop them, or take them again.
+        The client would begin with a random partition. In a replay, messages would reach other
+        partitions, where the broker might drop them as duplicates or accept them twice.
         """
         count = self._partitions
         return number % count if count > 1 else None

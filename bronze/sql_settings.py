@@ -22,13 +22,13 @@ class SqlSettings(BaseSettings):
     )
     sql_users_file: Path | None = Field(
         default=None,
-        description="File of users and hashed passwords, as `lakehouse sql-user` writes it; "
+        description="File of users and hashed passwords, written by `lakehouse sql-user`; "
         "default <home>/sql-users",
     )
     sql_ldap_url: str | None = Field(
         default=None,
         pattern=r"^ldaps?://[^\s/]+/?$",
-        description="LDAP server that checks passwords; ldaps:// beyond loopback",
+        description="LDAP server that checks passwords; requires ldaps:// beyond loopback",
     )
     sql_ldap_user: str | None = Field(
         default=None,
@@ -38,26 +38,26 @@ class SqlSettings(BaseSettings):
     )
     sql_tls: bool = Field(default=False, description="Use TLS on the SQL endpoint")
     sql_tls_certificate_file: Path | None = Field(
-        default=None, description="PEM file of the endpoint's certificate and its intermediates"
+        default=None, description="PEM file of the endpoint's certificate and intermediates"
     )
     sql_tls_key_file: Path | None = Field(
         default=None, description="PEM file of its key, without a passphrase"
     )
     sql_tls_trust_certs_file: Path | None = Field(
         default=None,
-        description="PEM file of the authorities that clients trust; default: those of the system",
+        description="PEM file of the authorities that clients trust; default: the system's",
     )
     sql_allow_insecure: bool = Field(
         default=False,
         description="Listen beyond loopback without a password or TLS, on a protected network",
     )
     sql_user: str = Field(
-        default="lakehouse", description="User that our own clients of the SQL endpoint log in as"
+        default="lakehouse", description="User name with which our own clients log in"
     )
     sql_password: SecretStr | None = Field(
         default=None,
-        description="Password of this user; only as an environment variable, otherwise use the "
-        "file",
+        description="Password of this user; set it only as an environment variable, or use the "
+        "file instead",
     )
     sql_password_file: Path | None = Field(
         default=None, description="File that holds this password"

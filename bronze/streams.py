@@ -1,10 +1,10 @@
-"""Streams that outlive what fails now and then.
+"""Runs streams that survive temporary failures.
 
-A stream that fails is started again, `restarts` times, after a delay that doubles; the count begins
-anew when it has finished a batch in between, unless it is to end when it has caught up. What the
-lakehouse itself has refused, such as lost messages or a checkpoint of another table, is not tried
-again (`failures.py`). Then the stream is given up, with a word in the log and in its checkpoint;
-the others go on.
+A failed stream is restarted up to `restarts` times, after a delay that doubles. The count starts
+over when the stream has finished a batch in between, unless it runs with `available_now`. Errors
+that a retry cannot fix, such as lost messages or another table's checkpoint, cause no restart
+(`failures.py`). A stream that fails for good is given up: the reason is logged and noted in its
+checkpoint, and the other streams continue.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ class GivenUp(NamedTuple):
 
 
 def given_up(settings: LakeSettings, query: str) -> GivenUp | None:
-    """Whether a stream was given up and has not been started since."""
+    """When and why a stream was given up; None if it was not, or was started again since."""
     file = _note(settings, query)
     try:
         stored = read_json(file, "The log says why.")
@@ -69,11 +69,14 @@ def _note(settings: LakeSettings, query: str) -> Path:
 
 
 class Stream:
-    """A streaming query by its name, and how it is started, again when it has failed.
+    """A named streaming query that is restarted when it fails.
 
-    start: claims the checkpoint and starts the query.
+    Call `begin` first, then `keep` in a thread of its own.
+
+    name: the name of the query, such as `bronze.orders`.
+    start: claims the checkpoint and starts the query; called for each start.
     available_now: whether the query ends by itself when it has caught up.
-    flow: what it reads and writes, to tell of where lineage is wanted.
+    flow: what the query reads and writes, for lineage.
     """
 
     def __init__(
@@ -90,12 +93,12 @@ class Stream:
         self._settings = settings
         self._start = start
         self._running: Running | None = None
-        self._error: Exception | None = None  # of the first start
-        self._batch: str | None = None  # that was finished last when it was started
+        self._error: Exception | None = None  # from the first start
+        self._batch: str | None = None  # the last finished batch at the last start
         self._runs = StreamRuns(settings, name, flow)
 
     def begin(self) -> "Stream":
-        """Start it; what is in the way is told by `keep`, as other streams go on meanwhile."""
+        """Start the query. An error is raised by `keep`, so that other streams can start first."""
         try:
             self._run()
         except Exception as error:  # noqa: BLE001 - kept, and raised again
@@ -104,14 +107,14 @@ class Stream:
 
     @property
     def query(self) -> StreamingQuery:
-        """The query that was started last."""
+        """The query of the last start."""
         return self._started.query
 
     @property
     def has_looked(self) -> bool:
-        """Whether it has ended a batch of its own or found nothing to read, or does not run at all.
+        """Whether the query has looked for new messages since its start, or is not running.
 
-        A batch that was under way when it was started says nothing of what waits now.
+        A batch that was planned before the start and is only repeated does not count.
         """
         if not self.is_active or self.is_idle:
             return True
@@ -120,14 +123,17 @@ class Stream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it runs, and its last look found nothing to read."""
+        """Whether the query is running and found nothing to read."""
         if not self.is_active:
             return False
-        status = self.query.status  # progress comes ten seconds later
+        status = self.query.status  # lastProgress is ten seconds late
         return not status["isDataAvailable"] and status["message"].startswith("Waiting for")
 
     def last_read(self) -> str:
-        """When the last batch of its own began that had rows, in UTC; empty if none had."""
+        """When the last new batch with rows began: ISO 8601 in UTC, empty if there was none.
+
+        A batch that the start only repeated does not count.
+        """
         if self._running is None:
             return ""
         reads = (p for p in self.query.recentProgress if p["numInputRows"])
@@ -136,29 +142,29 @@ class Stream:
 
     @property
     def is_active(self) -> bool:
-        """Whether it runs now."""
+        """Whether the query is running."""
         return self._running is not None and self.query.isActive
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint that it holds."""
+        """The checkpoint that the query has claimed."""
         return self._started.checkpoint
 
     def stop(self) -> None:
-        """Stop it at once, and release its checkpoint."""
+        """Stop the query at once, and release its checkpoint."""
         if self._running is not None:
-            with contextlib.suppress(*NO_SPARK):  # without Spark it has stopped
+            with contextlib.suppress(*NO_SPARK):  # without Spark, it has stopped already
                 self._running.query.stop()
             self._running.checkpoint.release()
-        self._runs.ended("ABORT")  # if that is not told yet
+        self._runs.ended("ABORT")  # unless reported already
 
     def keep(self, stop: Event) -> None:
-        """Wait until it has caught up, or until `stop` is set, and start it again when it fails.
+        """Restart the query after failures until it has caught up or `stop` is set.
 
-        When told to stop, it finishes the batch under way and begins no other.
+        When `stop` is set, the query finishes its current batch and begins no other.
 
         Raises:
-            LakehouseError: it was given up, in the words of what failed.
+            LakehouseError: the stream was given up; the message is the reason.
         """
         try:
             for attempt in self._attempts(stop):
@@ -199,7 +205,7 @@ class Stream:
         if again and stop.is_set():
             return ended
         if again:
-            self.stop()  # releases the checkpoint, which is claimed anew with its tables
+            self.stop()  # releases the checkpoint, so that the start can claim it again
             self._run()
         elif self._error is not None:
             raise self._error
@@ -221,10 +227,10 @@ class Stream:
         delete_durably(_note(self._settings, self.name))
 
     def _finish(self, query: StreamingQuery) -> bool:
-        """Let the query finish the batch under way, as `StreamingQuery.stop` would cancel it.
+        """Let the query finish its current batch, which `StreamingQuery.stop` would cancel.
 
         Returns:
-            Whether it did in time.
+            Whether the batch was finished within `stop_seconds`.
         """
         begin_no_batch(query)
         patient = Retrying(
@@ -236,7 +242,7 @@ class Stream:
         is_cut = patient(lambda: bool(query.status["isTriggerActive"]))
         if is_cut:
             log.warning(
-                "stopped within a batch, which took too long; the next start runs it again",
+                "stopped within a batch that took too long; the next start runs it again",
                 stream=self.name,
                 seconds=self._settings.stop_seconds,
             )
@@ -248,13 +254,16 @@ class Stream:
         return None if commit is None else commit.name
 
     def _count_anew(self, state: RetryCallState) -> None:
-        """Before the delay is reckoned: what has got on since is not as bad as what has not."""
+        """Start counting restarts again if the stream has made progress since its last start.
+
+        Called by tenacity after a failure, before it computes the delay.
+        """
         if not self.available_now and self._finished_batch() != self._batch:
             state.attempt_number = 1
 
     def _say_restart(self, state: RetryCallState) -> None:
         log.warning(
-            "stream failed, and is started again",
+            "stream failed, restarting",
             stream=self.name,
             restart=f"{state.attempt_number} of {self._settings.restarts}",
             seconds=state.upcoming_sleep,
@@ -266,12 +275,12 @@ class Stream:
         reason = explain(error)
         log.error("stream given up", stream=self.name, error=reason)
         told = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
-        with contextlib.suppress(OSError):  # a lake that is gone or full is the reason, maybe
+        with contextlib.suppress(OSError):  # the disk may be gone or full
             write_durably(_note(self._settings, self.name), json.dumps(told))
         if isinstance(error, LakehouseError):
             return error
         tries = self._settings.restarts
-        after = f", also after {tries} restarts" if tries and may_pass(error) else ""
+        after = f" after {tries} restarts" if tries and may_pass(error) else ""
         return LakehouseError(f"The query {self.name} failed{after}: {reason}")
 
     @property
@@ -282,10 +291,11 @@ class Stream:
 
 
 def begin_no_batch(query: StreamingQuery) -> None:
-    """Let a query end behind the batch under way.
+    """Let a query end after its current batch.
 
-    Spark has no call for that. What `stop` does first is enough: the query looks at its state
-    before it begins a batch. One that is only planned by then is left to the next start.
+    Spark has no call for this, so the query's state is set to TERMINATED, which is what `stop` does
+    first. The query checks its state before it begins a batch. If the next batch is planned by
+    then, the next start runs it.
     """
     java: Any = query._jsq  # noqa: SLF001
     execution = java.streamingQuery()

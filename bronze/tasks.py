@@ -1,4 +1,4 @@
-"""What Spark hands to a task that reads messages."""
+"""The input partition of the Pulsar source, which Spark sends to a task."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from bronze.backlog import PartitionRange
 
 
 class ReadTask(InputPartition):
-    """The ranges that one task reads, one after the other."""
+    """The ranges that one task reads, one after the other. Created by the planner."""
 
     def __init__(self, ranges: Sequence[PartitionRange]) -> None:
         self.ranges = ranges

@@ -1,7 +1,7 @@
-"""Topic declarations: which topics there are, and what their messages mean.
+"""Reads a topic file, which declares the topics of a lake and what their messages mean.
 
-A topic file (TOML) is the one place where topics are described; `shop.toml` is the default and
-an example. Bronze uses names and partitions; silver uses keys, fields and lookups.
+Topics are described only in this TOML file. The default, `shop.toml`, is also an example. Bronze
+uses names and partitions; silver uses keys, fields and lookups.
 """
 
 import re
@@ -21,11 +21,11 @@ else:
 
 
 OWN_TABLES = ("quarantine", "reconciliation", "cuts", "schemas")
-SUFFIXES = ("_state", "_history")  # of the tables of a changelog
+SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tables
 
 
 class TopicFile(Declaration):
-    """All topics of a lake, and the views of what is made of them, by name."""
+    """All topics of a lake, and the views of silver's tables, by name."""
 
     topics: dict[Name, Topic]
     views: dict[Name, View] = Field(default={})
@@ -99,12 +99,12 @@ class TopicFile(Declaration):
         return self
 
     def view_sources(self) -> dict[str, Topic]:
-        """What a view with a key may read, with the topic that it is made of."""
+        """The tables that a view with a key may read, each with the topic that it is made from."""
         events = {f"enriched_{topic.name}": topic for topic in self.events()}
         return {topic.name: topic for topic in self.changelogs()} | events
 
     def kept_views(self) -> list[View]:
-        """The views with a key, which are kept as tables."""
+        """The views with a key, which are materialized as tables."""
         return [view for view in self.views.values() if view.key]
 
     def changelogs(self) -> list[Topic]:
@@ -127,22 +127,22 @@ def _line_of(text: str, name: str) -> str:
 
 
 def load_topics(path: Path) -> TopicFile:
-    """Read and check a topic file.
+    """Read and check a topic file. Called by every command at its start.
 
     Raises:
-        SettingsError: the file is absent, is no TOML, or declares something unknown or unfit;
-            the message names file, line and key.
+        SettingsError: the file is absent, is not TOML, or holds an unknown key or an invalid
+            value. The message names the file, the line and the key.
     """
     try:
         text = path.expanduser().read_text(encoding="utf-8")
         return TopicFile.model_validate(tomllib.loads(text))
     except OSError as error:
         message = (
-            f"{path}: cannot read the topic file ({error.strerror}). Give another with --topics."
+            f"{path}: cannot read the topic file ({error.strerror}). Name another with --topics."
         )
         raise SettingsError(message) from error
     except tomllib.TOMLDecodeError as error:
-        message = f"{path}: no valid TOML: {error}."
+        message = f"{path}: not valid TOML: {error}."
         raise SettingsError(message) from error
     except ValidationError as error:
         first = error.errors()[0]

@@ -1,12 +1,13 @@
-"""Entries of a topic partition as the broker stores them, read over Pulsar's binary protocol.
+"""Reads the stored entries of a topic partition over Pulsar's binary protocol.
 
-The Python client hides three things that the source must know: the chunks of a message that it
-could not put together, the bytes of metadata that is not UTF-8, and what an entry is before it has
-been read. The admin API cannot tell either: it never answers for a compressed chunk, and fails for
-metadata of more than 8 KB. So these rare entries are read here, by a subscription that is not
-durable: the broker forgets it when the connection ends. Ordinary messages never come this way.
+The Python client hides three things that the source must know: the chunks of a message that the
+client could not assemble, the bytes of metadata that is not UTF-8, and the kind of an entry before
+it is read. The admin API does not help: it never answers for a compressed chunk, and fails for
+metadata of more than 8 KB. These rare entries are therefore read here, through a non-durable
+subscription, which the broker deletes when the connection ends. Ordinary messages are never read
+this way.
 
-The names of fields and their numbers are those of Pulsar's PulsarApi.proto.
+Field names and numbers are those of Pulsar's PulsarApi.proto.
 """
 
 import contextlib
@@ -29,18 +30,18 @@ Fields = dict[int, list[int | bytes]]
 
 CONNECT, CONNECTED, SUBSCRIBE, MESSAGE, FLOW, SUCCESS, ERROR = 2, 3, 4, 9, 11, 13, 14
 PING, PONG, LOOKUP, LOOKUP_RESPONSE = 18, 19, 23, 24
-SILENCE = 0  # in place of a command: none came in time
+SILENCE = 0  # used in place of a command if none arrived in time
 PROTOCOL_VERSION = 15
 CHECKSUM, BROKER_METADATA = b"\x0e\x01", b"\x0e\x02"
-PERMITS = 20  # entries on their way, each of up to 5 MB
-HOPS = 10  # of a lookup, from broker to broker
+PERMITS = 20  # entries that the broker may send ahead, each of up to 5 MB
+HOPS = 10  # redirects of a lookup from broker to broker
 CODECS = {1: "lz4_raw", 3: "zstd", 4: "snappy"}
 ZLIB = 2
 CONNECT_SECONDS = 10.0
 
 
 class Metadata(NamedTuple):
-    """Metadata of a message, byte for byte. Times are in ms, unsigned as on the wire."""
+    """Metadata of a message, byte for byte. Times are in milliseconds, unsigned as on the wire."""
 
     key: bytes | None
     properties: list[tuple[bytes, bytes]]
@@ -49,9 +50,10 @@ class Metadata(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A stored entry: a message, a batch of them, or a chunk of one.
+    """A stored entry: a message, a batch of messages, or a chunk of a message.
 
-    chunk, chunks: the number of the chunk from 0, and of all chunks of its message; else None.
+    fields: the entry's metadata, by field number.
+    payload: the payload as stored, possibly compressed.
     """
 
     position: Position
@@ -60,42 +62,42 @@ class Entry(NamedTuple):
 
     @property
     def messages(self) -> int:
-        """How many messages are in the batch, 1 if it is none."""
+        """The number of messages in the batch; 1 if the entry is not a batch."""
         return self.number(11, 1)
 
     @property
     def uuid(self) -> bytes:
-        """What the chunks of a message have in common."""
+        """The id shared by all chunks of a message; empty if the entry is not a chunk."""
         return _bytes(self.fields, 26)
 
     @property
     def chunk(self) -> int | None:
-        """The number of the chunk, from 0; None if it is none."""
+        """The number of the chunk, counted from 0; None if the entry is not a chunk."""
         return self.number(29) if 29 in self.fields and self.number(27) > 1 else None
 
     @property
     def chunks(self) -> int | None:
-        """Of how many chunks the message consists; None if of none."""
+        """The number of chunks of the message; None if the entry is not a chunk."""
         return self.number(27) if self.chunk is not None else None
 
     @property
     def publish_time(self) -> int:
-        """When its producer published it, in epoch ms."""
+        """When the producer published the entry, in epoch milliseconds."""
         return self.number(3)
 
     def number(self, field: int, default: int = 0) -> int:
-        """A field of the metadata that is a number."""
+        """The value of a numeric metadata field, or `default` if it is absent."""
         value = self.fields.get(field, [default])[-1]
         return value if isinstance(value, int) else default
 
     def metadata(self) -> Metadata:
-        """The metadata of the one message."""
+        """The metadata of the entry's only message."""
         found = self.fields
         key = _bytes(found, 6) if 6 in found else None
         return Metadata(key, _pairs(found.get(4, [])), self.number(12), bool(self.number(25)))
 
     def batch(self) -> list[Metadata]:
-        """The metadata of each message of the entry."""
+        """The metadata of each message of the entry, in order."""
         if 11 not in self.fields:
             return [self.metadata()]
         payload, at, every = self.content(self.payload), 0, []
@@ -109,14 +111,14 @@ class Entry(NamedTuple):
         return every
 
     def content(self, stored: bytes) -> bytes:
-        """A stored payload, decompressed as the metadata says.
+        """Decompress a stored payload with the codec named in the metadata.
 
         Raises:
-            BrokerError: it is encrypted, or compressed in a way unknown to us.
+            BrokerError: the payload is encrypted, or its codec is unknown.
         """
         kind, size = self.number(8), self.number(9)
         if 13 in self.fields or kind > max(CODECS):
-            message = f"Entry {self.position} is encrypted or compressed in an unknown way ({kind})"
+            message = f"Entry {self.position} is encrypted, or its codec is unknown ({kind})"
             raise BrokerError(message)
         if kind == ZLIB:
             import zlib
@@ -129,16 +131,16 @@ class Entry(NamedTuple):
 
 
 class EntryReader:
-    """Reads the visible entries of a topic partition, from one position on. Close it after use.
+    """Reads the visible entries of a topic partition, beginning at a position. Close it after use.
 
-    Neither the marks of transactions nor aborted messages come, nor what an open transaction holds
-    back. Every method raises OSError when the connection breaks or the broker refuses.
+    Transaction markers, aborted messages and everything held back by an open transaction are not
+    visible. Every method raises OSError if the connection breaks or the broker refuses a request.
     """
 
     def __init__(
         self, connection: Connection, partition: str, first: Position, *, compacted: bool = False
     ) -> None:
-        """Subscribe to what is from the entry `first` on, in the compacted copy if there is one."""
+        """Subscribe from the entry `first` on, with `compacted` to the compacted copy if any."""
         self._connection = connection
         self._requests = itertools.count(1)
         self._socket: socket.socket | None = None
@@ -162,13 +164,13 @@ class EntryReader:
         self.close()
 
     def close(self) -> None:
-        """Give up the connection, and with it the subscription."""
+        """Close the connection, which also ends the subscription."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def next(self, timeout_seconds: float) -> Entry | None:
-        """The next visible entry; None if none comes in time."""
+        """Return the next visible entry; None if none arrives in time."""
         self._open.settimeout(timeout_seconds)
         kind, command, rest = self._receive()
         if kind == SILENCE:
@@ -181,7 +183,7 @@ class EntryReader:
         return entry
 
     def _look_up(self, partition: str) -> None:
-        """Connect to the broker that has the partition."""
+        """Connect to the broker that owns the partition."""
         service = self._connection.service_url
         self._connect(service)
         authoritative, at = 0, service
@@ -201,11 +203,11 @@ class EntryReader:
             at, authoritative = url, _number(answer, 5)
             if outcome == 1:
                 return
-        message = f"{partition}: brokers redirect a lookup more than {HOPS} times"
+        message = f"{partition}: brokers redirected a lookup more than {HOPS} times"
         raise ConnectionError(message)
 
     def _connect(self, url: str, behind: str = "") -> None:
-        """Connect to the first host of an address that answers, and say who we are."""
+        """Connect to the first host of an address that answers, and authenticate."""
         self.close()
         parts = urlsplit(url)
         errors = []
@@ -252,7 +254,7 @@ class EntryReader:
         return command
 
     def _receive(self) -> tuple[int, Fields, bytes]:
-        """The next command that is not a ping, its fields, and what follows it in its frame."""
+        """Return the next command other than a ping, its fields, and the rest of its frame."""
         while True:
             try:
                 begun = self._open.recv(1)
@@ -283,20 +285,24 @@ class EntryReader:
 def reading(
     connection: Connection, partition: str, first: Position, *, compacted: bool = False
 ) -> Iterator[EntryReader]:
-    """An `EntryReader` whose errors are BrokerErrors that say where."""
+    """An `EntryReader` that is closed at the end.
+
+    Raises:
+        BrokerError: the connection breaks or the broker refuses; names the partition and position.
+    """
     try:
         with EntryReader(connection, partition, first, compacted=compacted) as reader:
             yield reader
     except OSError as error:
         message = (
-            f"{partition}: the entries from {first} on could not be read: {error}. See that the "
-            f"broker at {connection.service_url} is up; the batch is tried again."
+            f"{partition}: entries could not be read from {first} on: {error}. Check that the "
+            f"broker at {connection.service_url} is running; the batch is tried again."
         )
         raise BrokerError(message) from error
 
 
 def decode(message: bytes) -> Fields:
-    """The fields of a protobuf message, each with its values in order."""
+    """Parse a protobuf message into its fields, by number, each with its values in order."""
     found: Fields = {}
     at = 0
 
@@ -370,6 +376,6 @@ def _bytes(fields: Fields, field: int) -> bytes:
 
 
 def _refusal(kind: int, command: Fields) -> ConnectionError:
-    """What the broker said: an ERROR has its text in field 3, a lookup in field 7."""
+    """The broker's answer as an error. An ERROR has its text in field 3, a lookup in field 7."""
     text = _bytes(command, 7 if kind == LOOKUP_RESPONSE else 3).decode(errors="replace")
-    return ConnectionError(text or f"the broker answers with command {kind}")
+    return ConnectionError(text or f"the broker answered with command {kind}")

@@ -251,7 +251,7 @@ def test_replay_brings_back_what_the_table_has_lost_and_nothing_twice(
     spark: SparkSession, topic: LiveTopic, land: Callable[[], None]
 ) -> None:
     [declared] = topic.topics.topics.values()
-    with pytest.raises(SettingsError, match="Nothing of orders was landed yet"):
+    with pytest.raises(SettingsError, match="No message of orders has landed"):
         replay_topic(spark, topic.settings, declared, 0)
     sent = topic.send(some(20), batched=True)
     land()

@@ -99,7 +99,7 @@ def test_the_secret_of_pseudonyms_is_no_plain_setting_and_no_guessable_one(
     monkeypatch.delenv("LAKEHOUSE_PSEUDONYM_SECRET")
     short = load_settings(pseudonym_secret_file=file).pseudonyms
     assert short is not None
-    with pytest.raises(SettingsError, match="less than 16 characters, so it can be guessed"):
+    with pytest.raises(SettingsError, match="fewer than 16 characters, so it can be guessed"):
         short.read()
     file.unlink()
     with pytest.raises(SettingsError, match="cannot be read from"):

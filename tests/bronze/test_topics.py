@@ -84,7 +84,7 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ('key = ["id"]', 'key = ["id"]\nretries = 3', ":5: topics.users.retries: unknown key"),
         ('topic = "users"', 'topic = "people"', "lookup 'user' of topic 'orders' needs 'people'"),
         ('topic = "users"', 'topic = "orders"', "to be a changelog of this file"),
-        ("[topics.users]", "[topics.users", "no valid TOML"),
+        ("[topics.users]", "[topics.users", "not valid TOML"),
         ('key = ["id"]', 'key = ["id"]\nschema = "protobuf"', ":5: topics.users.schema"),
         ('key = ["id"]', 'key = ["id"]\nschema = "bytes"', "needs one field, of type binary"),
         ('key = ["id"]', 'key = ["id"]\ndelete = "maybe"', "topics.users.delete"),

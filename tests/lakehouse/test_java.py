@@ -89,7 +89,7 @@ def test_spark_has_the_memory_and_the_options_that_are_set(
     [
         (
             {"java_options": "-XX:+UseZGC -Xmx8g"},
-            "-Xmx cannot be set there: the heap is driver_memory",
+            "-Xmx cannot be set here; set the heap size with driver_memory",
         ),
         ({"driver_memory": "8 GB"}, "Setting 'driver_memory'"),
         ({"driver_memory": "0g"}, "Setting 'driver_memory'"),

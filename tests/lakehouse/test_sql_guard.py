@@ -216,7 +216,7 @@ def test_certificates_that_do_not_fit_are_named(settings: LakeSettings, tmp_path
     for field, name, says in (
         ("certificate", "none.pem", "No such file"),
         ("certificate", "sql.key", "cannot be read as PEM certificates"),
-        ("key", "none.key", "there is no file"),
+        ("key", "none.key", "does not exist"),
         ("key", "sql.pem", "cannot be read as a PEM key"),
         ("key", "locked.key", "without a passphrase"),
         ("key", "other.key", "is not that of the first"),

@@ -70,7 +70,7 @@ def test_a_batch_that_meets_another_writer_is_run_again_and_exact(
         other = pool.submit(write_too)
         lake.refine()
         other.result()
-    [restart] = [each for each in told if each["event"] == "stream failed, and is started again"]
+    [restart] = [each for each in told if each["event"] == "stream failed, restarting"]
     assert "DELTA_CONCURRENT" in restart["error"]
     assert lake.current("users") == model.current("users")
     assert lake.enriched() == model.enriched
