@@ -1,9 +1,13 @@
 """Silver: typed, current, enriched.
 
-In: the bronze tables. Out, for each changelog topic, its current state (`silver.<topic>`, a view of
-`silver.<topic>_state`); for each events topic its rows, with the looked-up rows of its changelogs
-(`silver.enriched_<topic>`); views of the rows that still miss a lookup (`silver.missing_<lookup>`);
-records that could not be decoded (`silver.quarantine`); the books (`silver.reconciliation`).
-Promise: any batch cut, replay or duplicate gives the same tables (invariants 2 to 7).
-Read `refine.py` first.
+Input: the bronze tables. Output:
+- for each changelog topic, its current state (`silver.<topic>`, a view of `silver.<topic>_state`);
+- for each events topic, its rows with the changelog rows they refer to (`silver.enriched_<topic>`);
+- views of the rows whose lookup has found nothing yet (`silver.missing_<lookup>`);
+- records that could not be decoded (`silver.quarantine`);
+- the audit, which counts the messages of each batch (`silver.reconciliation`).
+
+Guarantee: the tables are the same however messages are split into batches, replayed or duplicated
+(invariants 2 to 7).
+Start with `refine.py`.
 """

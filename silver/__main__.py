@@ -1,4 +1,4 @@
-"""`python -m silver`: the job for spark-submit."""
+"""`python -m silver`: runs silver's stream as a spark-submit job."""
 
 from bronze.job import streaming_job
 from silver.measure import silver_collector

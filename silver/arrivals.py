@@ -1,7 +1,7 @@
-"""What a batch brings, as bronze's logs tell it before a message is read: how many, and how much.
+"""Counts the messages and bytes of a batch from bronze's Delta logs, before any message is read.
 
-So the books count independently of what Spark reads and decodes, and a small batch is known for one
-before it costs a job.
+The audit therefore counts independently of what Spark reads and decodes, and a small batch is
+recognised without a Spark job.
 """
 
 import json
@@ -14,35 +14,51 @@ from bronze.storage import read_text
 from bronze.tables import TableSpec, bronze_table
 from silver.cuts import WHOLE_VERSION
 
-FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
-SMALL = 32 << 20  # compressed
+FEW = 50_000  # messages: about as many as wait after a pause of one minute
+SMALL = 32 << 20  # compressed bytes
 MANY_VERSIONS = 200
 
 Span = tuple[Mapping[str, Any] | None, Mapping[str, Any]]
 
 
 def few(rows: int, size: int = 0) -> bool:
-    """Whether so many rows, of files of so many bytes, are handled in the driver."""
+    """Whether a batch is small enough for the driver.
+
+    Args:
+        rows: number of rows.
+        size: compressed bytes of the files that hold them.
+    """
     return rows <= FEW and size <= SMALL
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What a batch brings: messages by topic, and bytes of the files that they are in."""
+    """The size of a batch.
+
+    messages: number of messages, by topic.
+    size: compressed bytes of the files that hold them.
+    """
 
     messages: Mapping[str, int]
     size: int
 
     @property
     def are_few(self) -> bool:
-        """Whether they are handled in the driver."""
+        """Whether the batch is small enough for the driver."""
         return few(sum(self.messages.values()), self.size)
 
     @classmethod
     def read(cls, settings: LakeSettings, spans: Mapping[str, Span]) -> "Arrivals | None":
-        """What is between two offsets of each topic; None if the logs do not tell.
+        """Count the messages between two offsets of each topic.
 
-        They do not for a topic read from its beginning, for parts of a version, or a long way.
+        Args:
+            settings: the lake.
+            spans: the begin and end of the batch in each bronze table, as Spark's stream over the
+                table stores them; the begin is None for a topic that is new.
+
+        Returns:
+            The size; None if the logs do not give it. This is so for a topic that is read from its
+            beginning, for a part of a version, and for a span of more than 200 versions.
         """
         messages, size = {}, 0
         for name, (begin, end) in spans.items():
@@ -60,7 +76,7 @@ def _appended(
     begin: Mapping[str, Any] | None,
     end: Mapping[str, Any],
 ) -> tuple[int, int] | None:
-    """Rows and bytes that were appended between two offsets of Spark's stream over a table."""
+    """Rows and bytes appended between two offsets of a table; None if the log does not tell."""
     if begin is None or not _is_between_versions(begin) or not _is_between_versions(end):
         return None
     versions = range(begin["reservoirVersion"], end["reservoirVersion"])

@@ -1,4 +1,4 @@
-"""The books of silver added up, and the rows that miss a lookup, for status and metrics."""
+"""Totals of silver's audit, and the number of rows that miss a lookup, for status and metrics."""
 
 from collections import Counter
 
@@ -14,7 +14,7 @@ COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
 
 
 class BookTotals:
-    """The books, added up over all batches; each look reads what is new."""
+    """Totals of the audit over all batches. Each `read` reads only new rows."""
 
     def __init__(self, settings: LakeSettings) -> None:
         columns = ("silver_batch", "topic", *COUNTS)
@@ -35,22 +35,25 @@ class BookTotals:
             counts.update({name: row[f"{name}_sum"] for name in COUNTS})
 
     def of_batches(self, topic: str) -> Counter[str]:
-        """What the batches of the query have booked of a topic; it only grows."""
+        """A topic's counts over all batches of the query. They only grow."""
         return self._batches.get(topic, Counter())
 
     def now(self, topic: str) -> Counter[str]:
-        """The same, with what was decided about the quarantine since."""
+        """A topic's current counts, including later decisions about quarantined records."""
         both = Counter(self.of_batches(topic))
         both.update(self._decisions.get(topic, {}))
         return both
 
     @property
     def topics(self) -> set[str]:
-        """The topics that the books know."""
+        """The topics that the audit has counted."""
         return {*self._batches, *self._decisions}
 
 
 def count_missing(settings: LakeSettings, table: TableSpec, lookup: str) -> int:
-    """How many rows of an enriched table miss a lookup; few do, and statistics skip the others."""
+    """The number of rows of an enriched table that miss a lookup.
+
+    These are few, and file statistics let the reader skip most of the others.
+    """
     condition = f"missing_lookups > 0 AND `{lookup}_position` IS NULL"
     return DirectTable(table, settings).count(condition)

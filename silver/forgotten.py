@@ -1,8 +1,9 @@
-"""Who was forgotten, and what their messages are from then on.
+"""Keeps forgotten people out of silver.
 
-`silver.forgotten` knows a person by a keyed hash alone. Whatever comes of a forgotten person later,
-late or from a replay, is read as if the person had another key: a pseudonym, made of the key and
-the secret, under which there is nothing but a tombstone. So orders stay, and belong to nobody.
+`silver.forgotten` identifies a person only by a keyed hash. Messages of a forgotten person that
+arrive later, or again in a replay, are read under another key: a pseudonym, computed from the key
+and the secret. The state of a pseudonym is only a tombstone. Orders therefore stay, but belong to
+nobody.
 """
 
 import re
@@ -29,28 +30,28 @@ from silver.tables import sql_type
 FORGOTTEN = TableSpec(
     "silver",
     "forgotten",
-    "Who was forgotten, without saying who. Grain: one run of `lakehouse forget` and person",
+    "Forgotten people, by keyed hash. Grain: one person in one run of `lakehouse forget`",
     (
-        TableColumn("topic", "string", "Changelog of which the person was a key", nullable=False),
-        TableColumn("person", "string", "Keyed hash of topic and key", nullable=False),
-        TableColumn("forgotten_at", "timestamp", "When it was begun", nullable=False),
-        TableColumn("reason", "string", "Why, as was given", nullable=False),
-        TableColumn("messages", "bigint", "Messages that were rewritten in bronze", nullable=False),
+        TableColumn("topic", "string", "Changelog in which the person was a key", nullable=False),
+        TableColumn("person", "string", "Keyed hash of the topic and the key", nullable=False),
+        TableColumn("forgotten_at", "timestamp", "When the run began", nullable=False),
+        TableColumn("reason", "string", "The reason given for the run", nullable=False),
+        TableColumn("messages", "bigint", "Number of messages rewritten in bronze", nullable=False),
         TableColumn("secret", "string", "Fingerprint of the secret", nullable=False),
     ),
     {APPEND_ONLY: "true"},
 )
-# Bits of a pseudonym by the type of the key: below 0, where keys are not.
+# Bits of a numeric pseudonym, by key type. Pseudonyms are negative, and real keys are not.
 BITS = {"long": 62, "int": 30}
 
 
 def person_hash(secret: bytes, topic: str, key: str) -> str:
-    """By which `silver.forgotten` knows a person; `key` is the key as text."""
+    """The hash by which `silver.forgotten` identifies a person; `key` is the key as text."""
     return keyed_hash(secret, f"lakehouse: person\0{topic}\0{key}".encode())
 
 
 def pseudonym(secret: bytes, topic: Topic, key: str) -> str:
-    """The key, as text, that takes the place of a person's."""
+    """The key, as text, that replaces a person's key."""
     digest = keyed_hash(secret, f"lakehouse: pseudonym\0{topic.name}\0{key}".encode())
     bits = BITS.get(topic.fields[topic.key[0]].type)
     if bits is None:
@@ -59,7 +60,7 @@ def pseudonym(secret: bytes, topic: Topic, key: str) -> str:
 
 
 def people_of(topic: Topic, topics: TopicFile) -> list[tuple[str, Topic]]:
-    """The fields of a topic that name people, each with the changelog whose keys they are."""
+    """The fields of a topic that refer to people, each with the changelog that defines its keys."""
     if topic.kind == "changelog":
         own = [topic.key[0], *([topic.merged_into] if topic.merged_into else [])]
         return [(name, topic) for name in own] if is_about_people(topic) else []
@@ -68,19 +69,19 @@ def people_of(topic: Topic, topics: TopicFile) -> list[tuple[str, Topic]]:
 
 
 def is_about_people(topic: Topic) -> bool:
-    """Whether the keys of a changelog are people: it has personal fields."""
+    """Whether a changelog's keys are people: it has personal fields and a key of one field."""
     personal = any(spec.personal for spec in topic.fields.values())
     return topic.kind == "changelog" and personal and len(topic.key) == 1
 
 
 class Forgotten:
-    """The people that a silver query must not know."""
+    """The people whom a silver query must not store."""
 
     def __init__(self, settings: LakeSettings) -> None:
-        """Read them.
+        """Read the table `silver.forgotten`, if it exists.
 
         Raises:
-            SettingsError: there are some, and the secret by which they are known is not set.
+            SettingsError: people were forgotten, but the secret is not set or has changed.
         """
         self._secret: PseudonymSecret | None = None
         self._people: frozenset[str] = frozenset()
@@ -92,14 +93,14 @@ class Forgotten:
             self._secret = known_secret(settings, {row["secret"] for row in rows})
 
     def conceal(self, rows: DataFrame, topic: Topic, topics: TopicFile) -> DataFrame:
-        """Decoded rows of a topic (`Decoder.rows`), those of forgotten people under pseudonyms."""
+        """Replace forgotten people by pseudonyms in a topic's decoded rows (`Decoder.rows`)."""
         if self._secret is not None:
             for name, subject in people_of(topic, topics):
                 rows = self._conceal(rows, topic, name, subject)
         return rows
 
     def _conceal(self, rows: DataFrame, topic: Topic, name: str, subject: Topic) -> DataFrame:
-        """By one field; what came of such a record, or with a key that tells, is no more told."""
+        """Pseudonymise one field; clear payload and key if they identify the person."""
         column = snake_case(name)
         is_own = topic == subject and name == subject.key[0]
         found = rows.withColumn("_as", self._pseudonyms(F.col(column), subject))
@@ -125,7 +126,7 @@ class Forgotten:
         return found.drop("_as")
 
     def _pseudonyms(self, keys: Column, subject: Topic) -> Column:
-        """The pseudonym of each key whose person was forgotten, as text, else NULL."""
+        """The pseudonym of each key as text; NULL if the person was not forgotten."""
         secret, people = cast(PseudonymSecret, self._secret), self._people
 
         def compute(texts: pa.Array) -> pa.Array:
@@ -140,30 +141,35 @@ class Forgotten:
 
 
 def known_secret(settings: LakeSettings, fingerprints: Collection[str]) -> PseudonymSecret:
-    """The secret of the settings, if it is that by which people are known.
+    """The secret in the settings, which must be the one that identifies forgotten people.
+
+    Args:
+        settings: the lake.
+        fingerprints: fingerprints of the secrets in `silver.forgotten`.
 
     Raises:
-        SettingsError: none is set, or it is another one.
+        SettingsError: no secret is set, or it is a different one.
     """
     if settings.pseudonyms is None:
         message = (
-            "Forgotten people are known by keyed hashes, and there is no secret to know them by, "
+            "Forgotten people are recognised by keyed hashes, but the secret for them is not set, "
             "so they would come back. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
         )
         raise SettingsError(message)
     if {*fingerprints} - {settings.pseudonyms.fingerprint()}:
         message = (
-            "silver.forgotten was written with another secret of pseudonyms, so people who were "
-            "forgotten would come back. Set the former one."
+            "silver.forgotten was written with another secret of pseudonyms, so forgotten people "
+            "would come back. Set the former secret."
         )
         raise SettingsError(message)
     return settings.pseudonyms
 
 
 def mentions(names: Collection[str], keys: Collection[str]) -> str:
-    """A regular expression for texts in which one of the names stands before one of the keys.
+    """A regular expression that finds one of the names followed by one of the keys.
 
-    As in JSON, also within a string of JSON, and in conditions of SQL.
+    It matches JSON, JSON within a JSON string, and SQL conditions. Called by `lakehouse forget` to
+    find people in logs and checkpoints.
     """
     listed = "|".join(map(re.escape, sorted(names)))
     values = "|".join(map(re.escape, sorted(keys)))

@@ -1,13 +1,14 @@
-"""Type 2 history of a changelog: every version of a row, valid by event time.
+"""SCD type 2 history of a changelog: every version of a row, valid by event time.
 
-A version is valid from its own event time until that of the next one. Versions may arrive in any
-order: those of the keys of a batch are woven anew, and only what has changed is written, so a
-replay changes nothing. Of versions with the same event time the last in order is the valid one,
-and the others are valid for no time at all.
+A version is valid from its own event time until that of the next version. Versions may arrive in
+any order. All versions of a batch's keys are computed again, and only changes are written, so a
+replay changes nothing. If several versions have the same event time, the last in order is valid,
+and the others have an empty validity.
 
-A truncation stays as a row without a key, marked `truncated`. At its event time it ends what comes
-before it in the order, of all keys, also what arrives later. A version with a later event time than
-a truncation that comes behind it in the order is valid for no time, and ends no other.
+A truncation is kept as a row without a key, marked `truncated`. At its event time, it ends all
+versions of all keys that precede it in the order, even if they arrive later. A version that
+precedes a truncation in the order, but has a later event time, has an empty validity and ends no
+other version.
 """
 
 from delta.tables import DeltaTable
@@ -22,11 +23,14 @@ TRUNCATES = "mark = 'truncated'"
 
 
 def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
-    """Merge decoded rows of a changelog, with `valid_from`, into its history; replay-safe."""
+    """Merge decoded rows of a changelog, with `valid_from`, into its history.
+
+    Called for each batch. A replay changes nothing.
+    """
     keys = topic.key_columns
     whole = known = history.toDF().drop("valid_to")
     every = rows.select(*known.columns).dropDuplicates(["position"])
-    if not topic.truncates or every.where(TRUNCATES).isEmpty():  # else all keys are touched
+    if not topic.truncates or every.where(TRUNCATES).isEmpty():  # a truncation touches all keys
         touched = F.broadcast(rows.select(*keys).distinct())
         known = known.join(touched, keys, "left_semi")
     fresh = every.join(known.select("position"), "position", "left_anti")
@@ -46,13 +50,13 @@ def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
 
 
 def _truncations(rows: DataFrame, topic: Topic) -> DataFrame:
-    """One row with all truncations: their order and event time."""
+    """One row with all truncations, each with its order and event time."""
     each = F.struct(F.struct(*topic.order_columns).alias("order"), F.col("valid_from").alias("at"))
     return rows.where(TRUNCATES).agg(F.collect_list(each).alias("_truncations"))
 
 
 def _weave(rows: DataFrame, topic: Topic) -> DataFrame:
-    """All versions of some keys with `valid_to`."""
+    """Add `valid_to` to all versions of some keys."""
     latest_first = [F.desc(name) for name in ("valid_from", *topic.order_columns)]
     behind = (
         Window.partitionBy(*topic.key_columns)
@@ -69,7 +73,7 @@ def _weave(rows: DataFrame, topic: Topic) -> DataFrame:
 
 
 def _truncated_at(topic: Topic) -> Column:
-    """The earliest event time of the truncations behind a version, NULL if there is none."""
+    """The earliest event time of the truncations after a version; NULL if there are none."""
     order = F.struct(*topic.order_columns)
     later = F.filter("_truncations", lambda each: each["order"] > order)
     return F.array_min(F.transform(later, lambda each: each["at"]))

@@ -1,4 +1,4 @@
-"""What events look up, as a batch finds it: states and histories of changelogs."""
+"""The lookups of events in a batch: states and histories of changelogs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,20 +20,24 @@ from silver.tables import history_table, lookup_columns, state_table
 
 Find = Callable[[pa.Array], pa.Table]
 
-FEW_ROWS = 200_000  # of a state: they take some 100 MB of memory where they are sent
+FEW_ROWS = 200_000  # rows of a state that is broadcast: they take about 100 MB on each receiver
 
 
 @dataclass(frozen=True)
 class LookupState:
-    """One lookup as a batch finds it.
+    """One lookup of a topic in a batch.
 
-    name: the struct column it fills. on: the record's column that refers to it. key: the key
-    column of the state. columns: what of the state goes into the struct. state: the state table
-    after this batch, or the history. find: the state's rows of some keys, without Spark, where
-    `is_direct`. changed: rows of the keys that this batch touched, None if it touched none.
-    is_comparable: whether `on` and `key` can be compared without Spark. at: for a lookup in the
-    history, the record's column with its event time. chains: for such a lookup, the merged keys of
-    then, where keys are merged. is_small: whether the state may be sent to wherever records are.
+    name: the struct column that the lookup fills.
+    on: the record's column that holds the key to look up.
+    key: the key column of the state.
+    columns: the columns of the state that go into the struct.
+    state: reads the state after this batch, or the history.
+    find: finds the state's rows of some keys without Spark; used if `is_direct`.
+    changed: rows of the keys that this batch has touched; None if it has touched none.
+    is_comparable: whether `on` and `key` can be compared without Spark.
+    at: for a lookup in the history, the record's column with its event time.
+    chains: for a lookup in the history, the merge chains as of each instant, if keys are merged.
+    is_small: whether the state is small enough to be broadcast.
     """
 
     name: str
@@ -50,17 +54,17 @@ class LookupState:
 
     @property
     def is_direct(self) -> bool:
-        """Whether rows can be found without Spark."""
+        """Whether `find` can be used, without Spark."""
         return self.at is None and self.is_comparable
 
     @property
     def version(self) -> str:
-        """The column that names the version of the row."""
+        """The column with the position of the looked-up row, which identifies its version."""
         return f"{self.name}_position"
 
 
 class Lookups:
-    """The lookups of all topics, and what is kept of them between batches."""
+    """The lookups of all topics, with the caches that are kept between batches."""
 
     def __init__(self, settings: LakeSettings, topics: TopicFile, opened: OpenTables) -> None:
         self._settings = settings
@@ -72,7 +76,13 @@ class Lookups:
     def states(
         self, spark: SparkSession, topic: Topic, rows: Mapping[str, Decoded]
     ) -> list[LookupState]:
-        """The lookups of a topic, when the batch's changelogs are applied; `rows` are its own."""
+        """The lookups of a topic. Called after the batch's changelogs have been applied.
+
+        Args:
+            spark: the session of the batch.
+            topic: a topic of events.
+            rows: the decoded rows of the batch, by topic.
+        """
         found = []
         for name, lookup in topic.lookups.items():
             target = self._topics.topics[lookup.topic]
@@ -101,7 +111,12 @@ class Lookups:
         return found
 
     def find(self, topic: Topic, state: DirectTable) -> Find:
-        """How to find rows of a changelog's state, at its version of now, by their one key."""
+        """A function that finds rows of a changelog's state by their single key.
+
+        Args:
+            topic: the changelog.
+            state: its state, opened at the current version.
+        """
         if topic.name in self._caches:
             return partial(self._caches[topic.name].find, state)
         return partial(state.find, topic.key_columns[0], columns=topic.key_columns)
@@ -110,11 +125,11 @@ class Lookups:
         known = self._caches.get(topic.name)
         if known is None:
             columns = [*(column.name for column in lookup_columns(topic)), "position"]
-            scratch = Path(SparkFiles.getRootDirectory())  # of the driver, whatever runs it
+            scratch = Path(SparkFiles.getRootDirectory())  # on the driver
             known = self._caches[topic.name] = StateCache(topic.key_columns[0], columns, scratch)
         return known
 
 
 def _kind(topic: Topic, field: str) -> str | None:
-    """Of a field: what values of it can be compared with outside of Spark, None for nothing."""
+    """The kind of a field's values for comparisons outside Spark; None if they are not possible."""
     return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)

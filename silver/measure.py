@@ -1,4 +1,4 @@
-"""The metrics of silver: what became of the messages, what waits, how large the tables are."""
+"""Reads the metrics of silver: outcomes of messages, waiting rows, and table sizes."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from silver.tables import CUTS, RECONCILIATION, enriched_table, silver_tables
 
 
 def silver_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
-    """Reads silver's metrics."""
+    """The collector of silver's metrics. Reads Delta logs and small tables, without Spark."""
     books = BookTotals(settings)
 
     def read() -> Iterator[Family]:
@@ -28,7 +28,8 @@ def silver_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollecto
         if RECONCILIATION.full_name in files:
             books.read()
         yield from _booked(books, topics)
-        landed = table_files(settings, map(bronze_table, topics.topics))  # after the books
+        # Read after the audit, so that bronze is not older than what silver has counted.
+        landed = table_files(settings, map(bronze_table, topics.topics))
         yield metrics.UNREFINED.of(
             {
                 (name,): max(each.rows - books.of_batches(name)["messages_in"], 0)

@@ -1,9 +1,10 @@
-"""Merged keys: `resolved_id` follows `merged_into` through chains to the key that survives.
+"""Resolves merged keys: `resolved_id` follows `merged_into` along the chain to the canonical key.
 
-In the state it is the key of today. For lookups as of the event time it is that of then, by the
-versions of the history that were merged. These are read whole, and their chains are followed in the
-driver, whenever the history has changed: so that costs what the number of merged versions is, a
-few of the users of a shop, and not what the batch or the history is.
+In the state, `resolved_id` is the current canonical key. For lookups as of the event time, it is
+the canonical key at that time, computed from the merged versions in the history. These versions are
+all read, and their chains followed in the driver, whenever the history has changed. The cost
+therefore depends on the number of merged versions, which is small, and not on the size of the batch
+or the history.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,17 +22,18 @@ from bronze.settings import LakeSettings
 from bronze.tables import match
 from silver.tables import state_table
 
-Span = tuple[Any, int, int]  # of a merged version: the next key, valid from and before, in µs
+# A version in which a key is merged: the next key, and the validity from and before, in µs.
+Span = tuple[Any, int, int]
 FOREVER = 2**63 - 1
 
 log = structlog.get_logger()
 
 
 def survivors(merged_into: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Of each merged key the one at the end of its chain, None if the chain is a cycle.
+    """The canonical key of each merged key: the end of its chain, or None if the chain is a cycle.
 
     Args:
-        merged_into: the next key of each merged key; a key that is not among them survives.
+        merged_into: the next key of each merged key. A key that is absent ends a chain.
     """
     found: dict[Any, Any] = {}
     for start in merged_into:
@@ -47,11 +49,15 @@ def survivors(merged_into: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def spans(merged: Mapping[Any, Sequence[Span]]) -> Iterator[tuple[Any, int, int, Any]]:
-    """As `survivors`, as of each instant: a merged key, from and before when, and the key that then
-    is at the end of its chain, None if the chain is a cycle.
+    """The canonical key of each merged key as of each instant.
 
     Args:
-        merged: the versions of each key in which it is merged; a key survives at other instants.
+        merged: the versions of each key in which it is merged. At other instants, the key ends a
+            chain.
+
+    Yields:
+        A merged key, the begin and end (exclusive) of a period in µs, and the canonical key in that
+        period: the end of the chain, or None if the chain is a cycle.
     """
     for start in merged:
         todo = [(start, -FOREVER, FOREVER, frozenset[Any]())]
@@ -72,7 +78,7 @@ def spans(merged: Mapping[Any, Sequence[Span]]) -> Iterator[tuple[Any, int, int,
 
 
 def passed(merged: Mapping[Any, Sequence[Span]]) -> Iterator[tuple[Any, Any]]:
-    """Each merged key with the other merged keys that its chain passes at any instant."""
+    """Yield each merged key with each other merged key that its chain passes at any instant."""
     for start in merged:
         found, todo = {start}, [start]
         while todo:
@@ -84,7 +90,7 @@ def passed(merged: Mapping[Any, Sequence[Span]]) -> Iterator[tuple[Any, Any]]:
 
 
 class Chains:
-    """The chains of a changelog's keys as of each instant."""
+    """The merge chains of a changelog's keys as of each instant. Call `read` before each use."""
 
     def __init__(self, topic: Topic) -> None:
         self._key, self._into = topic.key_columns[0], snake_case(topic.merged_into or "")
@@ -92,7 +98,7 @@ class Chains:
         self._ends = self._passed = pa.table({})
 
     def read(self, history: DirectTable) -> None:
-        """Follow the chains, if the history is in another version than when it was read."""
+        """Compute the chains again if the history has changed since the last call."""
         if self._version == history.version:
             return
         names = [self._key, self._into, "valid_from", "valid_to"]
@@ -103,7 +109,7 @@ class Chains:
         for key, *span in zip(*(column.to_pylist() for column in columns), strict=True):
             merged.setdefault(key, []).append((span[0], span[1], span[2]))
         kind = rows.schema.field(self._key).type
-        kind = pa.string() if pa.types.is_string_view(kind) else kind  # which Spark does not know
+        kind = pa.string() if pa.types.is_string_view(kind) else kind  # unknown to Spark
         self._ends = _table(
             spans(merged), _key=kind, _begin=pa.int64(), _end=pa.int64(), _into=kind
         )
@@ -111,11 +117,11 @@ class Chains:
         self._version = history.version
 
     def ends(self, spark: SparkSession) -> DataFrame | None:
-        """As `spans`: `_key`, `_begin`, `_end` (in µs), `_into`; None if no key is merged."""
+        """The result of `spans`: `_key`, `_begin`, `_end` (in µs), `_into`; None if it is empty."""
         return spark.createDataFrame(self._ends) if self._ends.num_rows else None
 
     def passed(self, spark: SparkSession) -> DataFrame | None:
-        """As `passed`: `_key`, `_passed`; None if no chain has two links."""
+        """The result of `passed`: `_key`, `_passed`; None if no chain has two links."""
         return spark.createDataFrame(self._passed) if self._passed.num_rows else None
 
 
@@ -125,7 +131,7 @@ def _table(rows: Iterable[tuple[Any, ...]], **columns: pa.DataType) -> pa.Table:
 
 
 def resolve(spark: SparkSession, state: DeltaTable, settings: LakeSettings, topic: Topic) -> None:
-    """Bring `resolved_id` of a state table up to date with its rows; replay-safe."""
+    """Update `resolved_id` in a state table to match its rows. A replay changes nothing."""
     key, into = topic.key_columns[0], snake_case(topic.merged_into or "")
     table = DirectTable(state_table(topic), settings)
     merged = table.rows([key, into, "resolved_id"], f"{into} IS NOT NULL")
@@ -143,7 +149,7 @@ def _warn_of_cycles(topic: Topic, keys: Iterable[Any]) -> None:
     found = sorted(keys)
     if found:
         log.warning(
-            "merged in a cycle: no key survives, resolved_id is NULL",
+            "keys are merged in a cycle; their resolved_id is NULL",
             topic=topic.name,
             keys=found[:10],
             count=len(found),
