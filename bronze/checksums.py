@@ -24,7 +24,7 @@ def write_checksum(table: DeltaTable, *, if_absent: bool = False) -> None:
     Does nothing for a table in a bucket, where the two extra requests cost as much as they save.
 
     Args:
-        table: the table, loaded at the version that we have just committed.
+        table: the table, loaded at its newest version.
         if_absent: keep an existing file, because the one that Spark writes holds more.
     """
     place = urlsplit(table.table_uri)

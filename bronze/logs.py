@@ -22,7 +22,7 @@ FIRST = ("timestamp", "level", "event")
 
 
 def configure_logs(form: LogFormat = "text") -> None:
-    """Log to stderr in this format from now on, and mask secrets. Called once per process."""
+    """Log to stderr in this format from now on, and mask secrets. Can be called again."""
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     known: list[Processor] = [

@@ -164,7 +164,7 @@ def _data_loss_storage(given: Mapping[str, str]) -> dict[str, str]:
     fits = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
     refused = [] if not fits else [key for key in found if key.upper() not in PLACES]
     if not fits or refused:
-        what = f"'{refused[0]}' is not allowed" if refused else "this value is not"
+        what = f"'{refused[0]}' is not allowed" if refused else "its values must be strings"
         message = (
             f"The option {name} must be a JSON object of {', '.join(PLACES)}; {what}. Pass "
             "credentials as for any AWS client: in the environment, a profile or a role."

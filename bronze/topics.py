@@ -127,7 +127,7 @@ def _line_of(text: str, name: str) -> str:
 
 
 def load_topics(path: Path) -> TopicFile:
-    """Read and check a topic file. Called by every command at its start.
+    """Read and check a topic file. Called by every command that needs the topics.
 
     Raises:
         SettingsError: the file is absent, is not TOML, or holds an unknown key or an invalid

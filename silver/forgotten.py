@@ -168,8 +168,8 @@ def known_secret(settings: LakeSettings, fingerprints: Collection[str]) -> Pseud
 def mentions(names: Collection[str], keys: Collection[str]) -> str:
     """A regular expression that finds one of the names followed by one of the keys.
 
-    It matches JSON, JSON within a JSON string, and SQL conditions. Called by `lakehouse forget` to
-    find people in logs and checkpoints.
+    It matches JSON, JSON within a JSON string, and SQL conditions. Used by `lakehouse forget` to
+    find people in tables and files.
     """
     listed = "|".join(map(re.escape, sorted(names)))
     values = "|".join(map(re.escape, sorted(keys)))

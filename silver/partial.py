@@ -1,12 +1,13 @@
-"""Partial updates: a message changes the fields that it has, and leaves the others alone.
+"""Applies partial updates: a message changes only the fields that it has.
 
-Each field is a register of its own: the latest message that has the field decides it, and a delete
-clears what is older. Which was the latest is kept for each field in the column `orders`, so any
-batch cut, any replay and any order of arrival give the same row (invariant 3). A truncation takes
-out all that is older, register by register, as if it had never been.
+Each field is a last-writer-wins field (a register): the latest message that has the field sets its
+value, and a delete clears older values. The column `orders` keeps the order of the latest message
+for each field. The row is therefore the same for any split into batches, any replay and any order
+of arrival (invariant 3). A truncation removes all older values, register by register, as if they
+had never existed.
 
-Where tombstones are collected, a row that begins behind the mark keeps the mark as `_collected`:
-before that nothing is known of its key, so `tombstones.py` refuses it.
+If tombstones are collected, a row that begins after the mark keeps the mark as `_collected`.
+Nothing is known of its key before the mark, so `tombstones.py` rejects older messages.
 """
 
 from functools import reduce
@@ -24,13 +25,15 @@ from silver.merging import Order, Values, all_of, is_older
 def apply_partial_changes(
     state: DeltaTable, rows: DataFrame, topic: Topic, truncation: Order | None
 ) -> None:
-    """Merge decoded rows of a changelog with partial updates into its state; replay-safe.
+    """Merge decoded rows of a changelog with partial updates into its state.
+
+    Called for each batch. A replay changes nothing.
 
     Args:
-        state: the table.
-        rows: none of them older than the latest truncation.
+        state: the state table.
+        rows: the decoded rows, none older than the latest truncation.
         topic: the changelog.
-        truncation: the order of that, if it is among the rows.
+        truncation: the order of the latest truncation, if it is among the rows.
     """
     source = _of_batch(state, rows, topic)
     fields, known = registers(topic), _known(topic, truncation)
@@ -42,7 +45,7 @@ def apply_partial_changes(
     bare = {name: F.col(f"s.orders.{name}") for name in known}
     inserted |= _cleared({name: F.col(f"s.{name}") for name in fields}, bare)
     keys = topic.key_columns
-    # The keys of a mark are NULL, and so equal to each other.
+    # The keys of marks are NULL, and NULLs must be equal for them to match.
     same = match([*keys, "mark"], "<=>") if topic.truncates else match(keys)
     merge = state.alias("t").merge(source.alias("s"), same)
     anything, values = _changed(topic, known)
@@ -58,7 +61,7 @@ def apply_partial_changes(
 
 
 def _changed(topic: Topic, known: dict[str, Column]) -> tuple[Column, Values]:
-    """Whether a row of the batch has anything later than that of the state, and what both give."""
+    """Whether a row of the batch changes the state's row, and the combined values of both."""
     orders = {name: F.greatest(before, F.col(f"s.orders.{name}")) for name, before in known.items()}
     later = {name: _is_later(F.col(f"s.orders.{name}"), before) for name, before in known.items()}
     anything = reduce(Column.__or__, later.values())
@@ -78,7 +81,7 @@ def _changed(topic: Topic, known: dict[str, Column]) -> tuple[Column, Values]:
 
 
 def _known(topic: Topic, truncation: Order | None) -> dict[str, Column]:
-    """The order of each register of the state, NULL where a truncation takes it out."""
+    """The order of each register of the state, NULL if a truncation removes its value."""
     found = {n: F.col(f"t.orders.{n}") for n in (UPSERTED, DELETED, *registers(topic))}
     if truncation is None:
         return found
@@ -86,19 +89,19 @@ def _known(topic: Topic, truncation: Order | None) -> dict[str, Column]:
 
 
 def _kept(topic: Topic, known: dict[str, Column]) -> dict[str, Column]:
-    """The values of the registers of the state that are left."""
+    """The value of each register of the state, NULL if a truncation removes it."""
     return {n: F.when(known[n].isNotNull(), F.col(f"t.{n}")) for n in registers(topic)}
 
 
 def _orders(orders: dict[str, Column], topic: Topic) -> Column:
-    """The column `orders` of a row of the state, whose `_collected` stays as it is."""
+    """The new column `orders` of a row of the state; `_collected` does not change."""
     if topic.tombstones_days is not None:
         orders = {**orders, COLLECTED: F.col(f"t.orders.{COLLECTED}")}
     return F.struct(*(column.alias(name) for name, column in orders.items()))
 
 
 def _of_batch(state: DeltaTable, rows: DataFrame, topic: Topic) -> DataFrame:
-    """One row a key: of each register the latest value, and the order of what set it."""
+    """One row per key: the latest value of each register, and the order of its message."""
     order, upsert = F.struct(*topic.order_columns), ~F.col("is_deleted")
     fields = registers(topic)
     keys = [*topic.key_columns, *(["mark"] if topic.has_marks else [])]
@@ -135,7 +138,7 @@ def _is_deleted(orders: dict[str, Column]) -> Column:
 
 
 def _cleared(fields: dict[str, Column], orders: dict[str, Column]) -> dict[str, Column]:
-    """The values of the registers, NULL where a delete is later, and `is_deleted`."""
+    """The values of the registers, NULL if a delete is later, and the value of `is_deleted`."""
     values = {
         name: F.when(~_is_later(orders[DELETED], orders[name]), column)
         for name, column in fields.items()

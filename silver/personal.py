@@ -1,6 +1,8 @@
-"""Personal data between silver and gold: silver keeps the values, and beside those that are hashed
-their hashes; each table says in a property what gold may see of it. Whoever opens a cut for dbt
-reads the property (`dbt_project/macros/protected.sql`), so a bare `dbt build` sees no more.
+"""Controls which personal data gold may see.
+
+Silver keeps the values, and adds the hashes of fields that are hashed. A table property says what
+gold may see of each table. The macro that opens a snapshot for dbt reads this property
+(`dbt_project/macros/protected.sql`), so a plain `dbt build` is protected, too.
 """
 
 from collections.abc import Sequence
@@ -22,10 +24,10 @@ FINGERPRINT = "lakehouse.pseudonym_secret"  # property: fingerprint of the key o
 
 
 def hashes(values: Column, secret: PseudonymSecret | None) -> Column:
-    """The keyed hash of each string, NULL of NULL; the key is read in the workers.
+    """The keyed hash of each string, NULL for NULL. The workers read the key.
 
     Raises:
-        SettingsError: no key is set.
+        SettingsError: no secret is set.
     """
     if secret is None:
         raise _no_secret(["a field"])
@@ -40,10 +42,10 @@ def hashes(values: Column, secret: PseudonymSecret | None) -> Column:
 
 
 def require_secret(settings: LakeSettings, topics: TopicFile) -> None:
-    """See that there is a key where fields are to be hashed.
+    """Check that a secret is set if the topic file declares hashed fields.
 
     Raises:
-        SettingsError: there is none, or it is too short.
+        SettingsError: the secret is not set, cannot be read, or is too short.
     """
     hashed = [f"{topic.name}.{name}" for topic in topics.topics.values() for name in topic.hashed]
     if hashed and settings.pseudonyms is None:
@@ -59,10 +61,12 @@ def protected_tables(topics: TopicFile) -> list[TableSpec]:
 
 
 def protect(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
-    """Let the tables say what the topic file declares of today.
+    """Write the topic file's current declarations to the tables' properties.
+
+    Called when silver starts, before it reads a message.
 
     Raises:
-        SettingsError: hashes in a table were made with another secret.
+        SettingsError: the hashes in a table were computed with another secret.
     """
     for table in protected_tables(topics):
         known = DirectTable(table, settings)
@@ -78,7 +82,15 @@ def protect_table(
     *,
     secret_of: LakeSettings,
 ) -> None:
-    """Let a table say what gold may see of it, and by which secret its hashes are made."""
+    """Write to a table's properties what gold may see of it, and its secret's fingerprint.
+
+    Args:
+        spark: the session.
+        settings: the lake that holds the table.
+        table: the table.
+        known: the table as it is stored, to skip properties that are set already.
+        secret_of: the settings with the secret of the hashes.
+    """
     wanted: dict[str, Any] = {PERSONAL: table.properties.get(PERSONAL), FINGERPRINT: None}
     if _has_hashes(table) and secret_of.pseudonyms:
         wanted[FINGERPRINT] = secret_of.pseudonyms.fingerprint()
@@ -90,19 +102,22 @@ def protect_table(
 def protection(
     settings: LakeSettings, topics: TopicFile
 ) -> dict[str, tuple[str | None, str | None]]:
-    """By table what it says of personal data and secret; those that say nothing are left out.
+    """Read the properties of the tables that hold personal data. Called before a build of gold.
+
+    Returns:
+        By full table name: what gold may see of the table, and the secret's fingerprint.
 
     Raises:
-        SettingsError: a table says something else than the topic file of today.
+        SettingsError: a table's property differs from the current topic file.
     """
     found = {}
     for table in protected_tables(topics):
         known = DirectTable(table, settings)
         if known.configuration(PERSONAL) != table.properties.get(PERSONAL):
             message = (
-                f"The topic file of today declares other personal fields for {table.full_name} "
-                "than silver has run with, so gold would see what it must not. Start silver with "
-                "it first (`lakehouse silver --available-now`)."
+                f"The topic file declares other personal fields for {table.full_name} than when "
+                "silver last started, so gold could see personal data. Start silver with the new "
+                "topic file first (`lakehouse silver --available-now`)."
             )
             raise SettingsError(message)
         if known.configuration(PERSONAL):
@@ -123,16 +138,16 @@ def _see_it_is_the_same_secret(
     if made_with != settings.pseudonyms.fingerprint():
         message = (
             f"The hashes in {table.full_name} were made with another secret of pseudonyms, so "
-            "equal values would not be equal any more. Set the former one, or make all hashes anew "
-            "with `lakehouse replay --table silver`."
+            "equal values would no longer have equal hashes. Set the former secret, or compute all "
+            "hashes again with `lakehouse replay --table silver`."
         )
         raise SettingsError(message)
 
 
 def _no_secret(fields: Sequence[str]) -> SettingsError:
     message = (
-        f"The topic file declares {', '.join(fields)} as personal = 'hash', and there is no secret "
-        "to hash with. Set "
-        "LAKEHOUSE_PSEUDONYM_SECRET, or LAKEHOUSE_PSEUDONYM_SECRET_FILE; or declare 'mask'."
+        f"The topic file declares {', '.join(fields)} as personal = 'hash', but no secret for the "
+        "hashes is set. Set LAKEHOUSE_PSEUDONYM_SECRET or LAKEHOUSE_PSEUDONYM_SECRET_FILE, or "
+        "declare 'mask'."
     )
     return SettingsError(message)

@@ -1,4 +1,4 @@
-"""The last change of each key since a copy of a table was made, for lookups of small batches."""
+"""Keeps the last change of each key since a table was copied, for the lookups of small batches."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,20 @@ import pyarrow.compute as pc
 
 from bronze.direct import CHANGE_TYPE
 
-# With more than this, making the copy again is cheaper than keeping the changes beside it.
+# Above these limits, a new copy is cheaper than keeping the changes beside the old one.
 MOST_KEYS = 100_000
 MOST_BYTES = 64 << 20
-MOST_PARTS = 64  # each costs every lookup its time, and memory of its own however few its rows
+MOST_PARTS = 64  # each part slows every lookup, and takes memory even with few rows
 
 
 class Kept(NamedTuple):
-    """What is in memory."""
+    """The size of what is in memory.
+
+    keys: number of keys.
+    rows: number of rows, including dead ones.
+    bytes: size of the rows.
+    parts: number of parts.
+    """
 
     keys: int
     rows: int
@@ -28,7 +34,10 @@ class Kept(NamedTuple):
 
 @dataclass
 class _Part:
-    """Changes that came together. live: how many of them are still the last ones of their keys."""
+    """Changes that were added or merged together.
+
+    live: how many of the rows are still the last change of their key.
+    """
 
     changes: pa.Table
     rows: int
@@ -37,13 +46,14 @@ class _Part:
 
 
 class RecentChanges:
-    """Changes in the order of the table's versions.
+    """The last change of each key, from changes added in the order of the table's versions.
 
-    A row whose key has changed again is dead. Dead rows are dropped when they outnumber the others,
-    one part of all rows at a time, so no batch waits for more than a few thousand rows to be
-    copied, and a change costs the same however long the process runs.
+    A row whose key has changed again is dead. When dead rows outnumber live ones, they are dropped,
+    one part at a time. No batch therefore waits for more than a few thousand rows to be copied, and
+    the cost of a change does not grow while the process runs.
 
-    key: the column that rows are found by.
+    key: the column by which rows are found.
+    schema: the columns of the changes.
     """
 
     def __init__(self, key: str, schema: pa.Schema) -> None:
@@ -55,13 +65,17 @@ class RecentChanges:
 
     @property
     def kept(self) -> Kept:
-        """What is in memory now, dead rows included."""
+        """The current size, including dead rows."""
         parts = self._parts.values()
         rows, size = sum(part.rows for part in parts), sum(part.bytes for part in parts)
         return Kept(len(self._places), rows, size, len(parts))
 
     def add(self, changes: pa.Table) -> bool:
-        """Take in later changes, as of `DirectTable.changes`; False if there are too many now."""
+        """Add later changes, as `DirectTable.changes` returns them.
+
+        Returns:
+            False if there are too many changes now, so that the table should be copied again.
+        """
         last = dict(zip(changes[self._key].to_pylist(), count(), strict=False))
         if len(last) < changes.num_rows:
             changes = changes.take(pa.array(last.values()))
@@ -73,12 +87,16 @@ class RecentChanges:
             self._merge([min(self._parts, key=lambda n: self._parts[n].live / self._parts[n].rows)])
         if self.kept.bytes > MOST_BYTES:
             self._merge(list(self._parts))
-            # If they were still more than half, this would come again after few changes.
+            # With more than half of the limit left, this merge would soon be needed again.
             return self.kept.bytes <= MOST_BYTES // 2
         return len(self._places) <= MOST_KEYS
 
     def find(self, keys: Sequence[Any]) -> tuple[pa.Table, list[Any]]:
-        """The rows of the keys that have changed and are not deleted; and the other keys."""
+        """Find the rows of keys that have changed.
+
+        Returns:
+            The rows of changed keys that are not deleted, and the keys that have not changed.
+        """
         unchanged, changed = [], dict[int, list[int]]()
         for key in keys:
             place = self._places.get(key)
@@ -92,7 +110,7 @@ class RecentChanges:
         return rows.filter(is_there).drop_columns([CHANGE_TYPE]), unchanged
 
     def _append(self, changes: pa.Table) -> None:
-        """Add a part, with each key once."""
+        """Add a part in which each key occurs once."""
         if changes.num_rows:
             number = next(self._numbers)
             rows = changes.num_rows
@@ -101,7 +119,7 @@ class RecentChanges:
             self._places.update(zip(changes[self._key].to_pylist(), places, strict=False))
 
     def _forget(self, keys: Iterable[Any]) -> None:
-        """Rows of these keys are dead from now on."""
+        """Mark the rows of these keys as dead, and drop parts without live rows."""
         known = (self._places.get(key) for key in keys)
         for number, dead in Counter(place[0] for place in known if place).items():
             self._parts[number].live -= dead
@@ -109,7 +127,7 @@ class RecentChanges:
                 del self._parts[number]
 
     def _merge(self, numbers: Sequence[int]) -> None:
-        """Make one part of some, without their dead rows."""
+        """Merge some parts into one without their dead rows."""
         live = []
         for number in numbers:
             changes = self._parts.pop(number).changes

@@ -1,9 +1,9 @@
 """Main path of silver: one streaming query over all bronze tables, one batch after the other.
 
-A batch first brings the state of the changelogs up to date, then writes the events with what the
-state knows, completes what waited, and books what came in. One query means one order of events:
-the same batch, replayed after a crash at any point, changes nothing (invariant 6).
-Guarantee: exactly once by position-guarded MERGEs. Grain and contracts: `tables.py`.
+A batch first updates the state of the changelogs. It then writes the events with their lookups,
+completes rows whose lookup had found nothing before, and writes the audit. Because there is only
+one query, a batch that is replayed after a crash at any point changes nothing (invariant 6).
+Guarantee: exactly once, because MERGEs compare positions. Grain and schema: `tables.py`.
 """
 
 import contextlib
@@ -59,12 +59,12 @@ SOURCES_BY_NAME = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
 }
-# To compress what is kept of a batch takes longer than to decode it.
+# Compressing the cached rows of a batch takes longer than decoding them.
 KEPT_AS_IT_IS = {"spark.sql.inMemoryColumnarStorage.compressed": "false"}
 BYTES_PER_BATCH = "256m"
 PARTITIONS = "spark.sql.shuffle.partitions"
 CODEGEN = "spark.sql.codegen.factoryMode"
-# Of a table: few rows are found in so many faster by code that is made for it.
+# In a table with more rows than this, generated code finds rows faster.
 MANY_ROWS = 500_000
 
 log = structlog.get_logger()
@@ -73,7 +73,10 @@ log = structlog.get_logger()
 def refine(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
 ) -> list[Stream]:
-    """Start the one silver query; with `available_now` it ends when it has caught up."""
+    """Start the silver query. With `available_now`, it ends when it has caught up.
+
+    The stream raises errors of the start in `keep`.
+    """
     start = partial(refine_all, spark, settings, topics, available_now=available_now)
     read = map(bronze_table, topics.topics)
     flow = Flow(
@@ -90,8 +93,8 @@ def refine_all(
 
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
-        LakehouseError: there is no bronze table yet.
-        SettingsError: fields are to be hashed, and the secret is absent or another than before.
+        LakehouseError: a bronze table does not exist yet.
+        SettingsError: fields are declared as hashed, but the secret is not set or has changed.
     """
     require_bronze(settings, topics)
     require_secret(settings, topics)
@@ -103,8 +106,8 @@ def refine_all(
         checkpoint.release()
         raise
     complete_plans(checkpoint)
-    # By name, topics may be added to a lake and taken away. For this query alone: Spark then asks
-    # it of every query of the session.
+    # With named sources, topics can be added to a lake and removed. Only this query's session gets
+    # the option, because Spark then requires names from every query of the session.
     session = spark.newSession()
     for name, value in (SOURCES_BY_NAME | KEPT_AS_IT_IS | CONFIGURATION).items():
         session.conf.set(name, value)
@@ -115,30 +118,30 @@ def refine_all(
 
 
 def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
-    """See that all bronze tables are there.
+    """Check that all bronze tables exist.
 
     Raises:
-        LakehouseError: one is not.
+        LakehouseError: one does not exist.
     """
     for topic in topics.topics.values():
         table = bronze_table(topic.name)
         if not table.exists(settings):
             message = (
-                f"There is no table {table.full_name} at {table.path(settings)} yet, so silver has "
-                "nothing to read. Run `lakehouse bronze --available-now` first."
+                f"The table {table.full_name} does not exist yet at {table.path(settings)}, so "
+                "silver has nothing to read. Run `lakehouse bronze --available-now` first."
             )
             raise LakehouseError(message)
 
 
 def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
-    """The new messages of all bronze tables, with their topic's short name in `source`."""
+    """Stream the new messages of all bronze tables, with their topic's short name in `source`."""
     streams, is_new = [], newest_batch(settings, QUERY) is None
     for topic in topics.topics.values():
         stream = spark.readStream.format("delta").name(topic.name)
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
         place = bronze_table(topic.name).path(settings)
         if is_new and not (table := open_table(settings, place)).file_uris():
-            # It else begins with a snapshot, and takes seconds to find that it is empty.
+            # Otherwise Spark begins with a snapshot, and takes seconds to find that it is empty.
             stream = stream.option("startingVersion", table.version())
         messages = as_messages(stream.load(place)).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))
@@ -146,7 +149,7 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
 
 
 class Refinery:
-    """What the silver query does with one batch."""
+    """Processes the batches of the silver query, and keeps caches from batch to batch."""
 
     def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
         self._settings = settings
@@ -168,9 +171,12 @@ class Refinery:
         self._cut: Cut | None = None
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
-        """Bring silver up to date with a batch; called again with the same rows after a crash."""
+        """Bring silver up to date with a batch. Called by Spark through `foreachBatch`.
+
+        After a crash, Spark calls it again with the same rows, which changes nothing.
+        """
         spark, spans = batch.sparkSession, self._checkpoint.moved(batch_id)
-        if self._watermarks is None:  # of the batches before: a replay finds itself in the books
+        if self._watermarks is None:  # as of the batches before, even in a replay
             self._watermarks = Watermarks.read(self._settings, batch_id)
         books = Books(batch_id, self._watermarks)
         arrivals = Arrivals.read(self._settings, spans)
@@ -192,15 +198,15 @@ class Refinery:
     def apply_again(
         self, messages: DataFrame, names: Collection[str], batch_id: int
     ) -> Iterator[DataFrame]:
-        """Bring in what messages of the quarantine are good now; replay-safe.
+        """Apply the messages in quarantine that are good now. A replay changes nothing.
 
         Args:
-            messages: as of `read_bronze`.
+            messages: bronze messages with the columns of `read_bronze`.
             names: their topics.
-            batch_id: below 0, as no batch of the query has it.
+            batch_id: a negative number, so that it differs from the query's batches.
 
         Yields:
-            Topic, position and reason of each message; the reason is NULL if it is good.
+            `topic`, `position` and `reason` of each message; the reason is NULL if it is good.
         """
         books = Books(batch_id, Watermarks())
         with self._decoded(messages, names, None) as decoded:
@@ -216,7 +222,7 @@ class Refinery:
     def _decoded(
         self, batch: DataFrame, names: Collection[str], arrivals: Arrivals | None
     ) -> Iterator[dict[str, Decoded]]:
-        """The decoded rows of some topics of a batch, kept while the block runs."""
+        """The decoded rows of some topics of a batch, released at the end of the block."""
         are_few = arrivals is not None and arrivals.are_few
         decoded = {name: Decoded(self._decode(batch, name), few=are_few) for name in names}
         try:
@@ -226,7 +232,7 @@ class Refinery:
                 rows.release()
 
     def _fit_to_size(self, spark: SparkSession, *, small: bool) -> None:
-        """One task decodes a small batch, by no code of its own: more costs more than it saves."""
+        """Let one task decode a small batch without generating code, which would not pay off."""
         if self._partitions is None:
             self._partitions = spark.conf.get(PARTITIONS)
         spark.conf.set(PARTITIONS, "1" if small else str(self._partitions))
@@ -275,7 +281,7 @@ class Refinery:
         self.keep_views(spark, books.batch_id)
 
     def keep_views(self, spark: SparkSession, batch_id: int) -> None:
-        """Bring the views with a key up to date with what a batch wrote; replay-safe."""
+        """Update the materialized views with what a batch wrote. A replay changes nothing."""
         if self._views:
             before = self._cut or latest_cut(
                 self._settings, lambda row: row["silver_batch"] != batch_id
@@ -284,7 +290,7 @@ class Refinery:
                 view.refresh(spark, batch_id, before)
 
     def make_views_anew(self, spark: SparkSession, batch_id: int) -> None:
-        """Compute the views with a key from all rows, as rows have got other keys."""
+        """Compute the materialized views again from all rows. Called when rows have new keys."""
         for view in self._views:
             view.make_anew(spark, batch_id)
 
@@ -314,7 +320,7 @@ class Refinery:
             batch = F.lit(books.batch_id).cast("bigint")
             ours = {"silver_batch": batch, "status": F.lit("open")}
             parts = [rows.withColumns(ours).select(columns) for rows in rejected]
-            # Once: a replay of the batch is recognised by the transaction id and skipped.
+            # Delta recognises a replay of the batch by the transaction id, and skips it.
             (
                 reduce(DataFrame.unionByName, parts)
                 .write.format("delta")
@@ -325,7 +331,7 @@ class Refinery:
             )
 
     def _book(self, books: Books) -> None:
-        """Write the books, and last the cut, which says that the batch is whole."""
+        """Write the audit, and then the snapshot, which marks the batch as complete."""
         self._append_once(RECONCILIATION, books.rows(), books.batch_id)
         ends = self._checkpoint.ends(books.batch_id)
         cut = Cut.now(self._opened, self._topics, books.batch_id, ends)

@@ -1,8 +1,9 @@
-"""What Spark needs to start a query again that was killed within a batch.
+"""Lets Spark restart a query that was killed within a batch.
 
-Spark 4.2 asks the plans of the unfinished batch and of the one before for the number of shuffle
-partitions, to see that nobody has changed it in between. Where sources have names, its plans do not
-have it, and the query ends with `None.get`, whenever it is started. So it is written into them.
+Spark 4.2 reads the number of shuffle partitions from the plans of the unfinished batch and of the
+one before, to check that it has not changed. If sources have names, the plans do not contain the
+number, and every start of the query fails with `None.get`. This module writes the number into the
+plans.
 """
 
 import json
@@ -11,13 +12,16 @@ from pathlib import Path
 from bronze.checkpoint import Checkpoint, write_log
 
 ASKED_FOR = "spark.sql.shuffle.partitions"
-# Any number will do that is the same in both: it says how many parts a stateful operator has, and
-# the query has none.
+# Any number will do if it is the same in both plans: it is the number of partitions of stateful
+# operators, and the query has none.
 PARTITIONS = "1"
 
 
 def complete_plans(checkpoint: Checkpoint) -> None:
-    """Write the number into the plans of a batch that was not finished, if there is one."""
+    """Write the number into the plans of an unfinished batch and of the batch before it, if any.
+
+    Called before the query starts, with the checkpoint claimed.
+    """
     batch = checkpoint.unfinished
     if batch is not None:
         for number in (batch - 1, batch):

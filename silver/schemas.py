@@ -1,7 +1,8 @@
-"""The schema versions of the topics whose payloads are read by the broker's schema registry.
+"""Keeps the schema versions of topics whose payloads need the broker's schema registry.
 
-Kept in `silver.schemas` as soon as a message has them: what bronze holds can be read again when
-the broker has long forgotten the topic. A version never changes, so a replay reads the same.
+A version is stored in `silver.schemas` as soon as a message uses it, so that bronze can be decoded
+again after the broker has deleted the topic. A version never changes, so a replay decodes messages
+in the same way.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,7 +21,7 @@ from silver.tables import SCHEMAS
 
 
 def versions_of(topic: Topic, messages: DataFrame) -> frozenset[int]:
-    """The schema versions that messages of a topic have; none where the registry is not read."""
+    """The schema versions used by messages of a topic; none if it does not use the registry."""
     if topic.format != "registry":
         return frozenset()
     found = messages.select("schema_version").where("schema_version IS NOT NULL").distinct()
@@ -28,7 +29,7 @@ def versions_of(topic: Topic, messages: DataFrame) -> frozenset[int]:
 
 
 class SchemaRegistry:
-    """What one silver query knows of the registry."""
+    """The schemas that a silver query has read from `silver.schemas` or from the broker."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
@@ -36,11 +37,13 @@ class SchemaRegistry:
         self._compared: set[str] = set()
 
     def schemas(self, topic: Topic, versions: Collection[int]) -> Mapping[int, Schema]:
-        """The schemas of at least these versions of a topic; those that the registry lacks fail.
+        """The known schemas of a topic by version, including these versions.
+
+        Versions that the registry lacks are absent; their messages go to quarantine.
 
         Raises:
-            BrokerError: one is not known yet, and the broker does not answer.
-            LakehouseError: one that is known is another one on the broker.
+            BrokerError: a version is not stored yet, and the broker does not answer.
+            LakehouseError: the broker has a different schema under a stored version.
         """
         if self._known is None:
             self._known = self._read()
@@ -86,9 +89,9 @@ def _compare(topic: Topic, known: Mapping[int, Schema], found: Mapping[int, Sche
     changed = [n for n in known.keys() & found.keys() if known[n] != found[n]]
     if changed:
         message = (
-            f"Version {min(changed)} of the schema of {topic.name} is another one on the broker "
-            "than in silver.schemas: the topic, or its schema, was deleted and made anew, and "
-            "messages of both cannot be told apart. Give the new topic another name, or "
+            f"Version {min(changed)} of the schema of {topic.name} differs between the broker and "
+            "silver.schemas: the topic or its schema was deleted and created again, so old and new "
+            "messages cannot be distinguished. Give the new topic another name, or run "
             "`lakehouse reset`."
         )
         raise LakehouseError(message)

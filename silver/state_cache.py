@@ -1,10 +1,11 @@
-"""Rows of a state table by key, for the lookups of small batches: the time of a lookup then depends
-on the batch alone, where the table must be read whole to find few rows in it.
+"""Finds rows of a state table by key, for the lookups of small batches.
 
-A copy of what is looked up lies in files that are mapped into memory, with its keys in order. The
-last change of each key since then, as the table's change feed has it, is kept in memory beside the
-copy. The files have no name any more once they are mapped, so nothing of them outlives the process,
-however it ends.
+Without the cache, the whole table must be read to find a few rows. With it, the time of a lookup
+depends only on the batch.
+
+The looked-up columns are copied to memory-mapped files, with the keys in order. The last change of
+each key since then, taken from the table's change feed, is kept in memory. The files are unlinked
+once they are mapped, so they disappear with the process, however it ends.
 """
 
 import tempfile
@@ -23,17 +24,17 @@ from silver import recent
 from silver.recent import Kept, RecentChanges
 
 CHUNK_ROWS = 128 * 1024
-MOST_ROWS = 50_000_000  # beyond it, sorting the keys would take more memory than the driver has
+MOST_ROWS = 50_000_000  # for more rows, the driver does not have the memory to sort the keys
 
 log = structlog.get_logger()
 
 
 class StateCache:
-    """A copy of some columns of a state table, brought up to date before it is asked.
+    """A copy of some columns of a state table, which is brought up to date before each lookup.
 
-    key: the column that rows are found by, integers or strings.
-    columns: what is known of each row; the key among them.
-    folder: where the copy is made, on this machine.
+    key: the column by which rows are found, an integer or a string.
+    columns: the columns to return.
+    folder: a folder on this machine for the copy.
     """
 
     def __init__(self, key: str, columns: Sequence[str], folder: Path) -> None:
@@ -44,11 +45,11 @@ class StateCache:
         self._copy: _Copy | None = None
 
     def find(self, table: DirectTable, values: pa.Array) -> pa.Table:
-        """The rows with one of the values as their key; NULL finds none.
+        """Find the rows whose key is one of the values. NULL finds no row.
 
         Args:
-            table: the table at its version of now.
-            values: keys, each once.
+            table: the table, opened at its current version.
+            values: keys, each of them once.
         """
         copy = self._refresh(table)
         if copy is None:
@@ -59,19 +60,19 @@ class StateCache:
 
     @property
     def kept(self) -> Kept | None:
-        """What is in memory beside the copy; None if there is no copy."""
+        """The size of the changes in memory; None if there is no copy."""
         return self._copy and self._copy.changes.kept
 
     def _refresh(self, table: DirectTable) -> "_Copy | None":
         if self._copy is None or not self._follow(table, self._copy):
-            self._copy = None  # gone before the next one is made
+            self._copy = None  # frees the old copy before the new one is made
             if table.count_rows() <= MOST_ROWS:
                 self._copy = _Copy.of(table, self._key, self._columns, self._folder)
         self._version = table.version
         return self._copy
 
     def _follow(self, table: DirectTable, copy: "_Copy") -> bool:
-        """Take in what has changed since the version of before; False if that is too much."""
+        """Add the changes since the last known version; False if there are too many."""
         if table.version == self._version:
             return True
         most = recent.MOST_KEYS, recent.MOST_BYTES
@@ -80,13 +81,13 @@ class StateCache:
 
 
 class _Copy(NamedTuple):
-    """Rows as they came, in chunks, and where those of each key are.
+    """A copy of the table's rows in chunks, with an index by key.
 
-    tables: the chunks, mapped into memory; the first is empty.
+    tables: the chunks, mapped into memory; the first one is empty.
     begins: the number of the first row of each chunk.
-    keys: of all rows, in order, also mapped.
-    places: the number of the row of each of them.
-    changes: since it was made.
+    keys: the keys of all rows, sorted and mapped into memory.
+    places: the row number of each key.
+    changes: the changes since the copy was made.
     """
 
     tables: list[pa.Table]
@@ -111,7 +112,7 @@ class _Copy(NamedTuple):
         return cls(tables, begins, ordered, numbers.to_numpy(), changes)
 
     def find(self, wanted: pa.Array) -> pa.Table:
-        """The rows of some keys, none of them NULL."""
+        """Find the rows of some keys, none of which is NULL."""
         found = np.sort(self.places[np.fromiter(self._positions(wanted), np.int64)])
         owners = np.searchsorted(self.begins, found, side="right") - 1
         parts = [self.tables[0]]
@@ -121,14 +122,13 @@ class _Copy(NamedTuple):
         return pa.concat_tables(parts)
 
     def _positions(self, wanted: pa.Array) -> Iterator[int]:
-        """Where the keys are among those in order, without those that are not there."""
-        count = len(self.keys) - self.keys.null_count  # NULLs are the last
+        """The indexes of the wanted keys in `keys`. Absent keys are skipped."""
+        count = len(self.keys) - self.keys.null_count  # NULLs come last
         if pa.types.is_integer(self.keys.type):
             keys = self.keys.slice(0, count).to_numpy()
             values = wanted.to_numpy()
-            span = np.iinfo(
-                keys.dtype
-            )  # what is compared must be of one type, or all are brought to it
+            # Both arrays need the same type; otherwise numpy converts all keys.
+            span = np.iinfo(keys.dtype)
             values = values[(values >= span.min) & (values <= span.max)].astype(keys.dtype)
             near = np.searchsorted(keys, values)
             there = near < count
@@ -143,7 +143,7 @@ class _Copy(NamedTuple):
 
 
 class _Values(Sequence[Any]):
-    """The first values of an array, each brought to Python when it is looked at."""
+    """The first values of an array, each converted to Python when it is accessed."""
 
     def __init__(self, array: pa.Array, count: int) -> None:
         self._array = array
@@ -157,7 +157,7 @@ class _Values(Sequence[Any]):
 
 
 def _chunks(table: DirectTable, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """All rows, many at once: each chunk costs a lookup its time."""
+    """All rows in large chunks, because each chunk slows a lookup."""
     waiting: list[pa.RecordBatch] = []
     for batch in table.batches(columns):
         waiting.append(batch)
@@ -169,7 +169,7 @@ def _chunks(table: DirectTable, columns: Sequence[str]) -> Iterator[pa.RecordBat
 
 
 def _mapped(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-    """Write rows into a file without a name, and map it."""
+    """Write rows to a temporary file, map it into memory, and unlink it."""
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         with pa.ipc.new_file(file, schema) as writer:
             for batch in batches:

@@ -1,12 +1,13 @@
-"""Tombstones are collected when they are old, so that a state table does not grow for ever.
+"""Deletes old tombstones, so that a state table does not grow forever.
 
-With the tombstone goes the knowledge that its key was deleted, so a mark stays: up to where
-tombstones were collected. A message of a key that is not in the table, and that comes before the
-mark, may be older than the delete: it is refused, into the quarantine, and never brings the row
-back. Where position orders messages, the mark is one for each partition, as each partition is read
-in order, and all before the mark has been read: what is refused can only be a message that came
-again. A sequence may come in any order, so there the mark is one, and a key that is new with an old
-sequence is refused too.
+Once a tombstone is collected, nothing shows that its key was deleted. A mark therefore records up
+to which order tombstones were collected. A message before the mark whose key is not in the table
+may be older than the delete. It goes to quarantine and never brings the row back.
+
+If messages are ordered by position, there is one mark per partition. Each partition is read in
+order, so all messages before its mark have been read, and only repeated messages are rejected. If
+messages are ordered by a sequence, they may arrive in any order. There is then only one mark, and a
+new key with an old sequence is rejected, too.
 """
 
 import datetime as dt
@@ -35,7 +36,10 @@ log = structlog.get_logger()
 
 
 def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> DataFrame:
-    """Decoded rows, with a reason for those whose tombstone may have been collected."""
+    """Add a reason to decoded rows whose key's tombstone may have been collected.
+
+    Called for each batch of a topic with `tombstones_days`.
+    """
     table = state_table(topic)
     marks = DirectTable(table, settings).rows(topic.order_columns, f"mark = '{MARK}'")
     if not marks:
@@ -70,9 +74,13 @@ def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> D
 def collect_tombstones(
     spark: SparkSession, settings: LakeSettings, topic: Topic, now: dt.datetime
 ) -> int:
-    """Delete the tombstones that are older than declared; returns how many there were.
+    """Delete the tombstones that are older than the topic's `tombstones_days`.
 
-    The mark is written first: a crash in between leaves tombstones that are collected next time.
+    Called by maintenance between two batches. The mark is written first, so that after a crash in
+    between, the tombstones are collected the next time.
+
+    Returns:
+        The number of tombstones deleted.
     """
     table = state_table(topic)
     before = now - dt.timedelta(days=topic.tombstones_days or 0)
@@ -99,10 +107,10 @@ def collect_tombstones(
 
 
 def _is_harmless(topic: Topic) -> Column:
-    """What need not be refused: a truncation, a delete that tells no other place in the order.
+    """Whether a row need not be rejected: a truncation, or a delete without a place in the order.
 
-    A late delete with a sequence does: its tombstone would let in what lies between it and the
-    delete that was forgotten.
+    A late delete with a sequence must be rejected. Its tombstone would admit messages between it
+    and the delete whose tombstone was collected.
     """
     deletes = F.col("is_deleted")
     if topic.sequence:
@@ -111,7 +119,7 @@ def _is_harmless(topic: Topic) -> Column:
 
 
 def _telling(state: DataFrame, topic: Topic) -> DataFrame:
-    """The rows of keys of which something is known: not those deleted at no place in the order."""
+    """The rows that show the order of their key: not those deleted without a sequence."""
     return state.where(F.col(_first(topic)).isNotNull()) if topic.sequence else state
 
 

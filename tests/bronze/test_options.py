@@ -106,8 +106,8 @@ def test_a_loss_is_accepted_only_with_a_table_to_record_it() -> None:
     ("given", "says"),
     [
         ('{"AWS_SESSION_TOKEN": "canary"}', "'AWS_SESSION_TOKEN' is not allowed"),
-        ('{"AWS_REGION": 1}', "something else"),
-        ("canary", "something else"),
+        ('{"AWS_REGION": 1}', "must be a JSON object"),
+        ("canary", "must be a JSON object"),
     ],
 )
 def test_the_place_of_a_table_of_losses_has_no_credentials(given: str, says: str) -> None:
