@@ -29,8 +29,8 @@ ENVELOPE = (
     Column(
         "order_time",
         "timestamp",
-        "Orders messages of different partitions, before the position; NULL, which is before all, "
-        "as long as the number of partitions has not changed",
+        "Orders messages of different partitions, and is compared before the position; NULL, which "
+        "sorts first, until the number of partitions changes",
     ),
     Column("properties", "map<string,string>", "Message properties"),
     Column(
@@ -38,16 +38,16 @@ ENVELOPE = (
         "bigint",
         "Schema version of the topic, NULL if none",
     ),
-    Column("raw_key", "binary", "Bytes of a key that is not UTF-8; its key is NULL"),
+    Column("raw_key", "binary", "Bytes of a key that is not UTF-8; the column key is then NULL"),
     Column(
         "raw_properties",
         "array<struct<name:binary,value:binary>>",
-        "All properties byte for byte, where a name or value of one is not UTF-8",
+        "All properties byte for byte, if any name or value is not UTF-8",
     ),
     Column(
         "undecoded",
         "string",
-        "Which metadata could not be decoded: key, properties, a time with its value; else NULL",
+        "Metadata that could not be decoded: key, properties, or a time with its value; else NULL",
     ),
 )
 # Columns for metadata that cannot be decoded.

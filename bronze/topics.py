@@ -51,7 +51,7 @@ class TopicFile(Declaration):
                 if target is None or target.kind != "changelog" or len(target.key) != 1:
                     message = (
                         f"lookup '{name}' of topic '{topic.name}' needs '{lookup.topic}' to be a "
-                        "changelog of this file with a key of one field"
+                        "changelog in this file whose key is one field"
                     )
                     raise ValueError(message)
                 if lookup.mode == "as_of" and not target.history:
@@ -80,7 +80,7 @@ class TopicFile(Declaration):
         }
         for view in self.views.values():
             if view.name in taken:
-                message = f"view '{view.name}' has the name of a table of silver; rename it"
+                message = f"view '{view.name}' has the same name as a table of silver; rename it"
                 raise ValueError(message)
             for name in view.sources:
                 topic = sources.get(name)
@@ -93,7 +93,7 @@ class TopicFile(Declaration):
                 if topic.merged_into and "resolved_id" in view.sql:
                     message = (
                         f"view '{view.name}' has a key and reads resolved_id of '{name}', which "
-                        "changes without a message of its row; drop 'key', or resolved_id"
+                        "can change without a message for its row; remove 'key' or resolved_id"
                     )
                     raise ValueError(message)
         return self

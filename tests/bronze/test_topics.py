@@ -83,7 +83,7 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ("absent = -1", "absence = -1", ":7: topics.users.fields.parentUserId.absence: unknown"),
         ('key = ["id"]', 'key = ["id"]\nretries = 3', ":5: topics.users.retries: unknown key"),
         ('topic = "users"', 'topic = "people"', "lookup 'user' of topic 'orders' needs 'people'"),
-        ('topic = "users"', 'topic = "orders"', "to be a changelog of this file"),
+        ('topic = "users"', 'topic = "orders"', "to be a changelog in this file"),
         ("[topics.users]", "[topics.users", "not valid TOML"),
         ('key = ["id"]', 'key = ["id"]\nschema = "protobuf"', ":5: topics.users.schema"),
         ('key = ["id"]', 'key = ["id"]\nschema = "bytes"', "needs one field, of type binary"),
