@@ -2,10 +2,10 @@
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import httpx
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
@@ -18,6 +18,7 @@ from bronze.offsets import START, WHOLE, Position
 GLANCE_SECONDS = 2.0
 DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
 OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
+EVICTS = "consumer_backlog_eviction"  # a policy of backlog quotas
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
 
 
@@ -50,6 +51,18 @@ class Entry(NamedTuple):
     def ends_a_message(self) -> bool:
         """Whether no chunks of its message are in later entries."""
         return self.chunk is None or self.chunks is None or self.chunk + 1 == self.chunks
+
+
+class PartitionState(NamedTuple):
+    """What the broker says of a topic partition at one moment.
+
+    last: its last entry, hidden ones included, even if it is deleted by now; the entry is -1 if
+    there was none. cursors: up to where each durable subscription lets the broker drop messages.
+    """
+
+    last: Position
+    log: PartitionLog
+    cursors: Mapping[str, Position]
 
 
 class PulsarAdmin:
@@ -121,6 +134,18 @@ class PulsarAdmin:
         answer = self._ask("GET", f"{_path(topic)}/{name}", params={"applied": "true"})
         return answer.json() if answer.content else None
 
+    def drops_unread(self, topic: str) -> bool:
+        """Whether a policy drops messages that no subscription has read: TTL, a quota that evicts.
+
+        False, too, where we may not ask for the policies.
+        """
+        try:
+            quotas = (self.policy(topic, "backlogQuotaMap") or {}).values()
+            evicts = any(quota.get("policy") == EVICTS for quota in quotas)
+            return evicts or bool(self.policy(topic, "messageTTL"))
+        except BrokerError:
+            return False
+
     def deduplicate(self, namespace: str) -> None:
         """Let the broker drop messages of a namespace whose sequence ids it has seen."""
         self._ask("POST", f"namespaces/{namespace}/deduplication", json=True)
@@ -169,14 +194,24 @@ class PulsarAdmin:
         stats = self._ask("GET", f"{_path(partition)}/stats").json()
         return int(stats.get("topicCreationTimeStamp") or 0) or None
 
+    def state(self, partition: str) -> PartitionState:
+        """The end, the ledgers and the subscriptions of a topic partition, in one request."""
+        stats = self.internal_stats(partition)
+        last = _position(stats["lastConfirmedEntry"])
+        ledgers = [Ledger(x["ledgerId"], x["entries"], x["size"]) for x in stats["ledgers"]]
+        if ledgers:  # the newest is listed without its entries, and may be newer than the rest
+            newest = ledgers[-1].id
+            entries = last.entry + 1 if last.ledger == newest else 0
+            ledgers[-1] = Ledger(newest, entries, stats["currentLedgerSize"] if entries else 0)
+        cursors = {
+            unquote(name): _position(cursor["markDeletePosition"])
+            for name, cursor in stats["cursors"].items()
+        }
+        return PartitionState(last, PartitionLog(ledgers), cursors)
+
     def log(self, partition: str) -> PartitionLog:
         """The ledgers of a topic partition."""
-        stats = self.internal_stats(partition)
-        ledgers = [Ledger(x["ledgerId"], x["entries"], x["size"]) for x in stats["ledgers"]]
-        if ledgers:  # of the open ledger, the broker tells entries and size apart
-            size = stats["currentLedgerSize"]
-            ledgers[-1] = Ledger(ledgers[-1].id, stats["currentLedgerEntries"], size)
-        return PartitionLog(ledgers)
+        return self.state(partition).log
 
     def entry(self, partition: str, position: Position) -> Entry | None:
         """What an entry holds, None if it is gone."""
@@ -257,8 +292,7 @@ class PulsarAdmin:
 
     def subscription(self, partition: str, name: str) -> Position | None:
         """Up to where a durable subscription lets the broker drop messages, None if absent."""
-        cursor = self.internal_stats(partition)["cursors"].get(quote(name, safe=""))
-        return None if cursor is None else _position(cursor["markDeletePosition"])
+        return self.state(partition).cursors.get(name)
 
     def create_subscription(self, partition: str, name: str, position: Position) -> None:
         """Create a durable subscription that keeps what is behind a position."""

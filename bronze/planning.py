@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bronze.admin import Entry, PulsarAdmin, TopicNotFoundError
+from bronze.admin import Entry, PartitionState, PulsarAdmin, TopicNotFoundError
 from bronze.backlog import Ledger, PartitionLog, PartitionRange, share
 from bronze.eras import Partitioning, Partitionings, Span
 from bronze.errors import SettingsError
@@ -43,7 +43,9 @@ class Planner:
         self.admin = admin
         self._topics: dict[str, list[str]] = {}
         self._looked_at = 0
+        self.states: dict[str, PartitionState] = {}
         self._newest: dict[str, tuple[Position, Position, int]] = {}
+        self._held_back: set[str] = set()  # partitions that end within an open transaction
         self._logs: dict[str, PartitionLog] = {}
         # Of a partition that ended within a message in chunks: that end, and what it is read up to.
         self._within: dict[str, tuple[Position, Position, Entry | None]] = {}
@@ -67,25 +69,42 @@ class Planner:
             topics = self.admin.matching_topics(self._options.topics_pattern)
         return {topic: self.admin.partitions(topic) for topic in topics}
 
-    def last_positions(self) -> Offset:
-        """The last complete message of each partition that has one.
+    def look(self) -> None:
+        """See how all partitions are now: their ends, ledgers and subscriptions.
 
         Whether there are more partitions is asked when the ends are known: so no producer knew of
         others when it wrote what is before these ends.
         """
         self._topics = self._topics or self._by_topic()
         while True:
-            known, self._logs, self._looked_at = self._topics, {}, time.time_ns() // 1000
+            known, self._looked_at = self._topics, time.time_ns() // 1000
             try:
-                found = {name: self._last_position(name) for name in self.known_partitions}
+                self.states = {name: self.admin.state(name) for name in self.known_partitions}
             except TopicNotFoundError:  # deleted since the last look, if it is listed no more
-                self._topics = self._by_topic()
-                if self._topics == known:
+                if not self._topics_changed():
                     raise
                 continue
+            self._logs = {name: state.log for name, state in self.states.items()}
             self._topics = self._by_topic()
             if self._topics == known:
-                return {name: position for name, position in found.items() if position.entry >= 0}
+                return
+
+    def _topics_changed(self) -> bool:
+        """List the topics again. Whether there are others than before."""
+        known, self._topics = self._topics, self._by_topic()
+        return self._topics != known
+
+    def last_positions(self) -> Offset:
+        """The last complete message of each partition that has one, after a look."""
+        while True:
+            self.look()
+            try:
+                found = {name: self._last_position(name) for name in self.known_partitions}
+            except TopicNotFoundError:
+                if not self._topics_changed():
+                    raise
+                continue
+            return {name: position for name, position in found.items() if position.entry >= 0}
 
     def partitionings(self, read: Offset, known: Partitionings) -> dict[str, Partitioning]:
         """What orders the messages of each partitioned topic, as of the last look at their ends.
@@ -120,17 +139,13 @@ class Planner:
         return first.changed(len(names), read, self._looked_at)
 
     def _last_position(self, name: str) -> Position:
-        last = self.admin.last_position(name)
+        last = self.states[name].last
         if last.entry < 0:
-            # Empty, or just loaded: then the broker names no last message until it has recovered
-            # the topic's transactions, and a batch read would miss what is there.
-            log = self._log(name)
-            last = log.advance(START, log.entries_behind(START))
-            if last == START:
-                return last
+            return last
         known = self._newest.get(name)
         # What an open transaction holds back may be free later, with nothing written since.
-        if known is None or known[0] != last or known[1] != last:
+        if known is None or known[0] != last or name in self._held_back:
+            self._held_back.discard(name)
             readable, entry = self._readable(name, last)
             known = (last, readable, entry.messages if entry else 1)
             self._newest[name] = known
@@ -277,6 +292,7 @@ class Planner:
         if entry is None and self._options.read_compacted:
             return position, None  # the compacted copy may go on up to there
         if entry is not None and entry.is_pending:
+            self._held_back.add(name)
             position = self.admin.last_readable(name)
             entry = self._entry(name, position) if position.entry >= 0 else None
         while entry is None or entry.is_hidden or not entry.ends_a_message:

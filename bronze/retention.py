@@ -8,13 +8,12 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bronze.admin import PulsarAdmin
+from bronze.admin import EVICTS, PulsarAdmin
 from bronze.checkpoint import checkpoint_id
 from bronze.ingest import query_name, subscription
 from bronze.settings import LakeSettings
 
 NEAR = 0.5  # of what is allowed, from which on the loss is near
-EVICTS = "consumer_backlog_eviction"
 
 
 class Risk(NamedTuple):

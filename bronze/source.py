@@ -161,9 +161,13 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch ends. Called by the driver for each trigger."""
         planner, guard = self._open()
         stood = from_json(start)
-        self._last = self._target if self._target is not None else planner.last_positions()
-        guard.check(planner.known_partitions, stood)
-        begun = {n: p for n, p in stood.items() if n in planner.known_partitions}  # not deleted
+        if self._target is None:
+            self._last = planner.last_positions()
+        else:
+            planner.look()
+            self._last = self._target
+        guard.check(planner.states, stood)
+        begun = {n: p for n, p in guard.resume(stood).items() if n in planner.states}  # not deleted
         end = {n: p for n, p in self._last.items() if planner.is_news(n, begun.get(n, START), p)}
         if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
             end = planner.limited(begun, end)
@@ -183,8 +187,13 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: {**position, **lag[name]} for name, position in to_json(self._last).items()}
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
-        return self._open()[0].tasks(from_json(start), from_json(end), partitionings(end))
+        """The tasks of a batch, which a run before this one may have planned."""
+        planner, guard = self._open()
+        begun, until = from_json(start), from_json(end)
+        if not guard.has_checked(begun):
+            planner.look()
+            guard.check(planner.states, begun)
+        return planner.tasks(guard.resume(begun, until), until, partitionings(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""

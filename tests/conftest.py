@@ -71,7 +71,9 @@ def suite_settings(tmp_path_factory: pytest.TempPathFactory) -> LakeSettings:
 
 @pytest.fixture(scope="session")
 def broker(suite_settings: LakeSettings) -> Iterator[Broker]:
-    running = start_broker(suite_settings, extra={"transactionCoordinatorEnabled": "true"})
+    often = {"backlogQuotaCheckIntervalInSeconds": "1"}
+    extra = {"transactionCoordinatorEnabled": "true", **often}
+    running = start_broker(suite_settings, extra=extra)
     yield running
     running.stop()
 
