@@ -17,6 +17,7 @@ from bronze.offsets import START, WHOLE, Position
 
 GLANCE_SECONDS = 2.0
 DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
+REDIRECTS = 6  # in a row; a topic that moves between brokers takes two or three
 OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
 EVICTS = "consumer_backlog_eviction"  # a policy of backlog quotas
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
@@ -74,6 +75,7 @@ class PulsarAdmin:
 
     def __init__(self, connection: Connection, timeout_seconds: float = 10.0) -> None:
         self._url = connection.admin_url
+        self._hosts = {httpx.URL(self._url).host, *_named(connection.admin_hosts)}
         self._client = connection.http(timeout_seconds)
 
     def __enter__(self) -> "PulsarAdmin":
@@ -234,10 +236,10 @@ class PulsarAdmin:
         """
         path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
         try:
-            with self._client.stream("GET", path, timeout=GLANCE_SECONDS) as response:
-                return _entry(response.headers) if response.status_code == httpx.codes.OK else None
+            response = self._send("GET", path, without_body=True, timeout=GLANCE_SECONDS)
         except httpx.HTTPError:
             return None
+        return _entry(response.headers) if response.status_code == httpx.codes.OK else None
 
     def last_readable(self, partition: str) -> Position:
         """Where an open transaction holds readers back; asked only where there seems to be one.
@@ -343,6 +345,44 @@ class PulsarAdmin:
             )
             raise BrokerError(message) from error
 
+    def _send(
+        self, method: str, path: str, *, without_body: bool, **content: Any
+    ) -> httpx.Response:
+        """Ask the broker and, if another one owns what is asked for, that one."""
+        places = [path]
+        while len(places) <= REDIRECTS:
+            with self._client.stream(method, places[-1], **content) as response:
+                if response.is_error or not without_body:  # a body may be megabytes
+                    response.read()
+            if (
+                response.status_code != httpx.codes.TEMPORARY_REDIRECT
+                or response.next_request is None
+            ):
+                return response
+            places.append(self._checked(response.url, response.next_request.url))
+            content.pop("params", None)  # the broker has put them into the address
+        message = (
+            f"The brokers send us in a circle: {' -> '.join(places)}. A topic may be moving: try "
+            "again. If it stays so, each broker needs an advertisedAddress of its own."
+        )
+        raise BrokerError(message)
+
+    def _checked(self, asked: httpx.URL, place: httpx.URL) -> str:
+        """Where a broker redirects us, if we may show there who we are."""
+        if place.host not in self._hosts:
+            brokers = self._client.get("brokers")
+            listed = brokers.json() if brokers.is_success else []
+            self._hosts |= {broker.rpartition(":")[0] for broker in listed}
+        if place.scheme != asked.scheme or place.host not in self._hosts:
+            message = (
+                f"The broker at {self._url} redirects us to {place.scheme}://{place.netloc.decode()},"
+                " where we do not go: the host is not in its list of brokers, our role may not see "
+                "that list, or the protocol is another. If it is a broker of yours, name its host "
+                "with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or a proxy with adminUrl."
+            )
+            raise BrokerError(message)
+        return str(place)
+
     @retry(
         retry=retry_if_exception_type((httpx.TransportError, _NotYetError)),
         wait=wait_exponential(multiplier=0.1, max=2),
@@ -365,9 +405,7 @@ class PulsarAdmin:
         `is_gone` tells whether its 500 is no passing trouble, `is_there` whether its 404 is one,
         `is_not_yet` whether a good answer is that it is not ready.
         """
-        with self._client.stream(method, path, **content) as response:
-            if response.is_error or not without_body:  # a body may be megabytes
-                response.read()
+        response = self._send(method, path, without_body=without_body, **content)
         ownerless = response.status_code == 412 and OWNERLESS in response.text
         gone = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR and is_gone()
         if not gone and (ownerless or response.status_code in (307, 500, 502, 503, 504)):
@@ -399,6 +437,10 @@ def _entry(headers: httpx.Headers) -> Entry:
     pending = headers.get("X-Pulsar-txn-uncommitted") == "true"
     chunk = told("chunk-id"), told("num-chunks-from-msg")
     return Entry(told("num-batch-message") or 1, *chunk, hidden, pending)
+
+
+def _named(hosts: str | None) -> set[str]:
+    return {host.strip() for host in (hosts or "").split(",") if host.strip()}
 
 
 def _path(topic: str) -> str:

@@ -10,6 +10,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,14 @@ class Connection:
 
     serviceUrl: `pulsar://host:6650`, or `pulsar+ssl://host:6651` for TLS. Required.
     adminUrl: `http://host:8080` or `https://host:8443`. Required: offsets are planned with it.
+    adminHosts: hosts, with commas between, to which the admin API may redirect us beside its own.
+        Not needed by a role that may ask for the cluster's list of brokers, as superusers may.
     tokenEnv, tokenFile: the environment variable or file that holds a JWT. It is read anew for
         every connection, so that it may be rotated.
     oauth2IssuerUrl, oauth2KeyFile, oauth2Audience, oauth2Scope: OAuth2 client credentials; the
         file is JSON with `client_id` and `client_secret`. The first two go together.
+    oauth2TrustCertsFile: PEM file of authorities to trust for the issuer, beside the usual ones
+        (the system's, certifi's) and those of tlsTrustCertsFile. The issuer is always verified.
     tlsTrustCertsFile: PEM file of the authorities to trust; the system's own if not given.
     tlsCertificateFile, tlsKeyFile: PEM files by which a client shows who it is (mutual TLS).
     tlsValidateHostname: whether the certificate must name the host. Default true.
@@ -39,12 +44,14 @@ class Connection:
 
     service_url: str
     admin_url: str
+    admin_hosts: str | None = None
     token_env: str | None = None
     token_file: str | None = None
     oauth2_issuer_url: str | None = None
     oauth2_key_file: str | None = None
     oauth2_audience: str | None = None
     oauth2_scope: str | None = None
+    oauth2_trust_certs_file: str | None = None
     tls_trust_certs_file: str | None = None
     tls_certificate_file: str | None = None
     tls_key_file: str | None = None
@@ -101,7 +108,11 @@ class Connection:
             self.token()  # the client would report its absence as a refusal by the broker
             authentication = pulsar.AuthenticationToken(self.token)
         elif self.oauth2_key_file:
-            authentication = pulsar.AuthenticationOauth2(json.dumps(self._oauth2()))
+            # Not its own AuthenticationOauth2, which trusts the authorities of its build alone. To
+            # the broker it is a token either way.
+            issued = self._issuer()
+            issued()
+            authentication = pulsar.AuthenticationToken(issued)
         elif self.tls_certificate_file:
             authentication = pulsar.AuthenticationTLS(self.tls_certificate_file, self.tls_key_file)
         return pulsar.Client(
@@ -125,7 +136,7 @@ class Connection:
         return httpx.Client(
             base_url=f"{self.admin_url.rstrip('/')}/admin/v2/",
             timeout=timeout_seconds,
-            auth=self._http_auth(tls),
+            auth=self._http_auth(),
             verify=tls,
         )
 
@@ -142,37 +153,54 @@ class Connection:
             raise SettingsError(message)
         return hide(token)
 
-    def _oauth2(self) -> dict[str, str]:
+    def _http_auth(self) -> "Callable[[httpx.Request], httpx.Request] | None":
+        if self.oauth2_key_file:
+            return partial(_bear, self._issuer())
+        return partial(_bear, self.token) if self.token_env or self.token_file else None
+
+    def _issuer(self) -> Callable[[], str]:
+        """What gives a token of the OAuth2 issuer, a new one when the last has nearly ended.
+
+        Raises:
+            SettingsError: the issuer cannot be reached or verified, or gives none; at each call.
+        """
+        import httpx
+        from httpx_auth import HttpxAuthException, OAuth2, OAuth2ClientCredentials
+
         stored = json.loads(Path(_there("oauth2KeyFile", self.oauth2_key_file) or "").read_text())
         asked = {"audience": self.oauth2_audience, "scope": self.oauth2_scope}
-        return {
-            "issuer_url": str(self.oauth2_issuer_url),
-            "client_id": stored["client_id"],
-            "client_secret": hide(stored["client_secret"]),
-            **{name: value for name, value in asked.items() if value},
-        }
+        asked |= {"client_id": stored["client_id"], "client_secret": hide(stored["client_secret"])}
+        issuer = httpx.Client(verify=self._issuer_tls())
 
-    def _http_auth(self, tls: ssl.SSLContext) -> "httpx.Auth | Callable[..., Any] | None":
-        if self.oauth2_key_file:
-            return self._oauth2_flow(tls)
-        return self._bearer if self.token_env or self.token_file else None
+        @cache
+        def flow() -> OAuth2ClientCredentials:
+            place = f"{str(self.oauth2_issuer_url).rstrip('/')}/.well-known/openid-configuration"
+            end_point = issuer.get(place).raise_for_status().json()["token_endpoint"]
+            given = {name: value for name, value in asked.items() if value}
+            return OAuth2ClientCredentials(end_point, client=issuer, **given)
 
-    def _bearer(self, request: "httpx.Request") -> "httpx.Request":
-        request.headers["Authorization"] = f"Bearer {self.token()}"
-        return request
+        def token() -> str:
+            try:
+                new = flow().request_new_token
+                return hide(OAuth2.token_cache.get_token(flow().state, on_missing_token=new))
+            except (httpx.HTTPError, HttpxAuthException, ValueError, KeyError) as error:
+                hint = "; name its authority in oauth2TrustCertsFile" * (
+                    "CERTIFICATE" in str(error)
+                )
+                message = f"oauth2IssuerUrl {self.oauth2_issuer_url} gives no token: {error}{hint}."
+                raise SettingsError(message) from error
 
-    def _oauth2_flow(self, tls: ssl.SSLContext) -> "httpx.Auth":
+        return token
+
+    def _issuer_tls(self) -> ssl.SSLContext:
         import httpx
-        from httpx_auth import OAuth2ClientCredentials
 
-        known = self._oauth2()
-        issuer = httpx.Client(base_url=known.pop("issuer_url"), verify=tls)
-        try:
-            answer = issuer.get("/.well-known/openid-configuration").raise_for_status()
-            return OAuth2ClientCredentials(answer.json()["token_endpoint"], client=issuer, **known)
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            message = f"oauth2IssuerUrl {self.oauth2_issuer_url} gives no token end point: {error}."
-            raise SettingsError(message) from error
+        context = httpx.create_ssl_context()
+        context.load_default_certs()
+        for name in ("tls_trust_certs_file", "oauth2_trust_certs_file"):
+            if file := _there(OPTION_OF[name], getattr(self, name)):
+                context.load_verify_locations(file)
+        return context
 
     def credentials(self) -> tuple[str, str]:
         """How we say who we are in Pulsar's own protocol: the method and its secret, if any.
@@ -183,11 +211,7 @@ class Connection:
         if self.token_env or self.token_file:
             return "token", self.token()
         if self.oauth2_key_file:
-            import httpx
-
-            flow: Any = self._oauth2_flow(self.tls("https://"))
-            asked = next(flow.sync_auth_flow(httpx.Request("GET", self.admin_url)))
-            return "token", hide(asked.headers["Authorization"].removeprefix("Bearer "))
+            return "token", self._issuer()()
         return ("tls", "") if self.tls_certificate_file else ("", "")
 
     def tls(self, url: str) -> ssl.SSLContext:
@@ -203,6 +227,11 @@ class Connection:
         if self.tls_allow_insecure_connection:
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def _bear(token: Callable[[], str], request: "httpx.Request") -> "httpx.Request":
+    request.headers["Authorization"] = f"Bearer {token()}"
+    return request
 
 
 def _camel_case(field: str) -> str:

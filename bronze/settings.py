@@ -81,6 +81,10 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         pattern=r"^https?://",
         description="Admin (HTTP) URL of the broker",
     )
+    pulsar_admin_hosts: str | None = Field(
+        default=None,
+        description="Hosts to which the admin API may redirect us; else those it lists as brokers",
+    )
     pulsar_namespace: str = Field(
         default="public/default", description="Tenant and namespace of the topics"
     )
@@ -97,6 +101,10 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
     )
     pulsar_oauth2_audience: str | None = Field(default=None, description="Audience of the token")
     pulsar_oauth2_scope: str | None = Field(default=None, description="Scope of the token")
+    pulsar_oauth2_trust_certs_file: Path | None = Field(
+        default=None,
+        description="PEM file of authorities to trust for the issuer, beside the usual",
+    )
     pulsar_tls_trust_certs_file: Path | None = Field(
         default=None, description="PEM file of the authorities to trust, for pulsar+ssl and https"
     )

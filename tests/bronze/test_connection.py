@@ -3,6 +3,7 @@
 import base64
 import json
 import secrets
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -225,8 +226,8 @@ class Issuer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         assert self.path == "/.well-known/openid-configuration"
-        port = self.server.server_address[1]
-        self._answer({"token_endpoint": f"http://127.0.0.1:{port}/token"})
+        scheme = "https" if isinstance(self.request, ssl.SSLSocket) else "http"
+        self._answer({"token_endpoint": f"{scheme}://{self.headers['Host']}/token"})
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -248,26 +249,99 @@ class Issuer(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def issuer() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Issuer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+def authority(tmp_path: Path) -> Path:
+    """The folder of an authority of the issuer's own."""
+    (tmp_path / "issuer").mkdir()
+    (tmp_path / "issuer" / "issuer.key").write_bytes(issue(tmp_path / "issuer", "issuer"))
+    return tmp_path / "issuer"
+
+
+@pytest.fixture
+def issuer(authority: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("localhost", 0), Issuer)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(authority / "issuer.pem", authority / "issuer.key")
+    server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
+    yield f"https://localhost:{server.server_address[1]}"
     server.shutdown()
     thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps({"client_id": "lakehouse", "client_secret": "canary-secret"}))
+    return file
+
+
+def asking(issuer: str, key_file: Path, **given: Any) -> Connection:
+    """A connection to a broker without TLS, by a token of the issuer."""
+    secret = {"oauth2_issuer_url": issuer, "oauth2_key_file": str(key_file)}
+    return Connection(**{**URLS, **secret, **given})
+
+
+def shown(connection: Connection) -> str:
+    """What a request of the admin client shows of who we are; the binary client has it, too."""
+    connection.client().close()
+    with connection.http(5) as client:
+        assert client.auth is not None
+        sent = next(client.auth.auth_flow(client.build_request("GET", "brokers/version")))
+    return str(sent.headers["Authorization"])
+
+
+@pytest.mark.parametrize("option", ["oauth2_trust_certs_file", "tls_trust_certs_file"])
+def test_an_issuer_of_an_authority_that_is_named_gives_a_token(
+    issuer: str, authority: Path, key_file: Path, option: str
+) -> None:
+    named = asking(issuer, key_file, **{option: str(authority / "ca.pem")})
+    assert shown(named) == f"Bearer {token('admin')}"
+
+
+def test_a_public_issuer_needs_no_authority_of_the_broker(
+    issuer: str, authority: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its authority is one of the system's, though the broker has one of its own."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+    brokers = asking(issuer, key_file, tls_trust_certs_file=str(authority / "stranger.pem"))
+    assert shown(brokers) == f"Bearer {token('admin')}"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"tls_trust_certs_file": "stranger.pem"},
+        {"tls_allow_insecure_connection": True, "tls_validate_hostname": False},
+    ],
+)
+def test_an_issuer_of_an_unknown_authority_gets_no_secret(
+    issuer: str, authority: Path, key_file: Path, given: dict[str, Any]
+) -> None:
+    """Also where the broker's own certificate need not be known."""
+    if "tls_trust_certs_file" in given:
+        given = {"tls_trust_certs_file": str(authority / given["tls_trust_certs_file"])}
+    refused = asking(issuer, key_file, **given)
+    says = "oauth2IssuerUrl https://localhost.* gives no token.*name its authority in oauth2Trust"
+    with pytest.raises(SettingsError, match=says) as error:
+        refused.client()
+    assert "canary-secret" not in str(error.value)
+    with refused.http(5) as client, pytest.raises(SettingsError, match=says):
+        client.get("brokers/version")
 
 
 @pytest.mark.jvm
 def test_oauth2_client_credentials_open_client_and_admin_api(
-    own: LakeSettings, issuer: str, tmp_path: Path
+    own: LakeSettings, issuer: str, authority: Path, key_file: Path
 ) -> None:
-    key = tmp_path / "key.json"
-    key.write_text(json.dumps({"client_id": "lakehouse", "client_secret": "canary-secret"}))
     update = {
         "pulsar_token_file": None,
         "pulsar_oauth2_issuer_url": issuer,
-        "pulsar_oauth2_key_file": key,
+        "pulsar_oauth2_key_file": key_file,
         "pulsar_oauth2_audience": "pulsar",
+        "pulsar_oauth2_trust_certs_file": authority / "ca.pem",
     }
     connection = own.model_copy(update=update).connection
     assert "canary-secret" not in repr(connection)
