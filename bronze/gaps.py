@@ -14,12 +14,11 @@ from typing import NamedTuple
 from bronze.admin import PulsarAdmin
 from bronze.backlog import PartitionLog, PartitionRange
 from bronze.errors import BrokerError
-from bronze.incomplete import COMPLETE, LOST, OPEN, Incomplete, IncompleteTable
+from bronze.incomplete import BOUND_MS, COMPLETE, LOST, OPEN, Incomplete, IncompleteTable
 from bronze.offsets import START, WHOLE, Position
 from bronze.options import PulsarOptions
 from bronze.wire import Entry, EntryReader, reading
 
-BOUND_MS = 600_000  # chunks of a message are searched for only within this publish time
 WIDER = 8  # each search goes this many times as far back as the one before
 NEAR = 1_000  # reading over so many entries is cheaper than subscribing again
 CHECK_SECONDS = 1.0

@@ -9,11 +9,13 @@ comparison. What is dropped between the two is still stored, and the move protec
 the broker deletes its ledger in that moment; the next look misses the ledger then.
 """
 
+import time
 from collections.abc import Mapping
 
 from bronze.admin import PartitionState, PulsarAdmin, TopicNotFoundError
 from bronze.backlog import PartitionLog
 from bronze.errors import DataLossError
+from bronze.incomplete import IncompleteTable
 from bronze.losses import LossTable
 from bronze.offsets import START, Offset, Position
 
@@ -22,14 +24,21 @@ class RetentionGuard:
     """Guards the topic partitions of one query.
 
     losses: the audit table, if losses are accepted and recorded there; None to stop.
+    incomplete: the messages in chunks of which batches have read a part. The broker keeps their
+        first chunks, which the batch with the last chunk reads again.
     """
 
     def __init__(
-        self, admin: PulsarAdmin, subscription: str, losses: LossTable | None = None
+        self,
+        admin: PulsarAdmin,
+        subscription: str,
+        losses: LossTable | None = None,
+        incomplete: IncompleteTable | None = None,
     ) -> None:
         self._admin = admin
         self._subscription = subscription
         self._losses = losses
+        self._incomplete = incomplete
         self._checked: Offset | None = None
         self._moved: Offset = {}
         self._seen: dict[str, PartitionLog] = {}  # at the latest look
@@ -84,12 +93,15 @@ class RetentionGuard:
         Raises:
             DataLossError: messages were dropped since the batch was planned.
         """
+        wanted = self._incomplete.first_chunks(time.time_ns() // 10**6) if self._incomplete else {}
         for name, position in committed.items():
-            if self._moved.get(name) != position and name not in self._deleted:
-                self._move_partition(name, position)
-                self._moved[name] = position
+            first = wanted.get(name, position)
+            target = Position(first.ledger, first.entry - 1) if first < position else position
+            if self._moved.get(name) != target and name not in self._deleted:
+                self._move_partition(name, position, target)
+                self._moved[name] = target
 
-    def _move_partition(self, name: str, position: Position) -> None:
+    def _move_partition(self, name: str, position: Position, target: Position) -> None:
         try:
             state = self._admin.state(name)
         except TopicNotFoundError:
@@ -98,8 +110,8 @@ class RetentionGuard:
             return
         self._check_partition(name, position, state)
         kept = state.cursors.get(self._subscription)
-        if kept is not None and kept < position:
-            self._admin.move_subscription(name, self._subscription, position)
+        if kept is not None and kept < target:
+            self._admin.move_subscription(name, self._subscription, target)
 
     def _check_partition(self, name: str, begun: Position | None, state: PartitionState) -> None:
         kept = state.cursors.get(self._subscription)

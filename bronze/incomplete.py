@@ -10,7 +10,7 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from bronze.options import PulsarOptions
 
 NAME = "incomplete_messages"
 OPEN, COMPLETE, LOST = "open", "complete", "lost"
+BOUND_MS = 600_000  # the chunks of a message are waited and searched for only so long
 
 # One row for each message at the end of a task that has read some of its chunks. A task that runs
 # again may add the same row again.
@@ -82,24 +83,42 @@ class IncompleteTable:
         )
         deltalake.write_deltalake(self.path, table, mode="append", storage_options=self.storage)
 
-    def still_open(self, older_than: dt.timedelta) -> list[dict[str, object]]:
+    def first_chunks(self, now_ms: int) -> dict[str, Position]:
+        """The first chunk of a message that may still be completed, the earliest per partition.
+
+        A message whose last chunk came more than `BOUND_MS` before `now_ms` is not waited for.
+        """
+        found: dict[str, Position] = {}
+        for row in self._newest():
+            if row["state"] == OPEN and row["publish_time_ms"] > now_ms - BOUND_MS:
+                name = row["topic_partition"]
+                first = Position(*map(int, row["first_chunk"].split(":")))
+                found[name] = min(first, found.get(name, first))
+        return found
+
+    def still_open(self, older_than: dt.timedelta) -> list[dict[str, Any]]:
         """The messages that are lost, or have been open for longer than `older_than`.
 
         Returns:
             The newest row of each message, as a dictionary, oldest message first.
         """
+        bound = dt.datetime.now(dt.timezone.utc) - older_than
+        return [
+            r
+            for r in self._newest()
+            if r["state"] == LOST or (r["state"] == OPEN and r["recorded_at"] < bound)
+        ]
+
+    def _newest(self) -> list[dict[str, Any]]:
+        """The newest row of each message, oldest message first."""
+        if self.path is None or ("://" not in self.path and not Path(self.path).exists()):
+            return []
         import deltalake
         from deltalake.exceptions import TableNotFoundError
 
         try:
-            table = deltalake.DeltaTable(self.path or "", storage_options=self.storage)
+            table = deltalake.DeltaTable(self.path, storage_options=self.storage)
         except TableNotFoundError:
             return []
         rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda r: r["recorded_at"])
-        newest = {(r["topic_partition"], r["message"]): r for r in rows}
-        bound = dt.datetime.now(dt.timezone.utc) - older_than
-        return [
-            r
-            for r in newest.values()
-            if r["state"] == LOST or (r["state"] == OPEN and r["recorded_at"] < bound)
-        ]
+        return list({(r["topic_partition"], r["message"]): r for r in rows}.values())

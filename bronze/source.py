@@ -213,6 +213,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Here, as only planning needs it: every worker that reads would pay for the import.
         from bronze.admin import PulsarAdmin
         from bronze.guard import RetentionGuard
+        from bronze.incomplete import IncompleteTable
         from bronze.losses import LossTable
         from bronze.planning import Planner
 
@@ -220,6 +221,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planner = Planner(self._options, PulsarAdmin(self._options.connection))
             path, storage = self._options.data_loss_table, self._options.data_loss_storage
             losses = LossTable(path, storage) if path else None
-            guard = RetentionGuard(planner.admin, self._options.subscription or "", losses)
+            guard = RetentionGuard(
+                planner.admin,
+                self._options.subscription or "",
+                losses,
+                IncompleteTable.of(self._options),
+            )
             self._tools = planner, guard
         return self._tools

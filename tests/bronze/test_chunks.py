@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from topic import LiveTopic
 
 from bronze.admin import PulsarAdmin
 from bronze.backlog import PartitionRange
+from bronze.guard import RetentionGuard
+from bronze.incomplete import BOUND_MS, IncompleteTable
 from bronze.messages import read_ranges
 from bronze.offsets import START, Position
 from bronze.options import PulsarOptions
@@ -140,6 +143,34 @@ def test_a_batch_that_ends_with_a_plain_message_between_chunks_loses_none(
     assert topic.end() == last[0]
     assert topic.read(end, last[0]) == whole([*first, *rest], [*places, *last])[1:]
     assert topic.notes() == [("a", "open", 1), ("a", "complete", 3)]
+
+
+def test_the_broker_keeps_the_first_chunks_of_a_message_that_a_batch_has_cut(
+    topic: ChunkedTopic,
+) -> None:
+    sent = [Chunk("x", 0, 1), Chunk("a", 0, 2), Chunk("plain", 0, 1)]
+    with PulsarAdmin(topic.connection) as admin:
+        incomplete = IncompleteTable.of(topic.options)
+        guard = RetentionGuard(admin, "guard", incomplete=incomplete)
+        guard.begin([topic.name], {})
+        places = topic.send(sent)
+
+        def kept_after(end: Position) -> Position:
+            guard.move({topic.name: end})
+            return admin.state(topic.name).cursors["guard"]
+
+        topic.read(START, places[2])
+        assert kept_after(places[2])[:2] == places[0][:2]
+        admin.unload(topic.name)  # so that the rest is in another ledger
+        (last,) = topic.send([Chunk("a", 1, 2)])
+        assert last.ledger > places[2].ledger
+        assert topic.read(places[2], last) == [(last, "a", sent[1].payload + b"a:1 " * 20)]
+        assert kept_after(last)[:2] == last[:2]
+        # One whose producer died is not kept for ever.
+        dead = topic.send([Chunk("dead", 0, 2), Chunk("plain", 0, 1)])
+        topic.read(last, dead[1])
+        assert kept_after(dead[1])[:2] == last[:2]
+        assert incomplete.first_chunks(time.time_ns() // 10**6 + BOUND_MS) == {}
 
 
 def test_a_message_that_is_never_finished_holds_nothing_back(topic: ChunkedTopic) -> None:
