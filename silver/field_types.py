@@ -1,0 +1,135 @@
+"""What the types of a topic file accept, as Spark columns: docs/topic-files.md, "Types".
+
+`from_json` decides about booleans, integers and numbers. It is too lenient about the rest: it takes
+an object for a string, "13,75" for 1375, and "12:30" for a time of today. So it reads dates, times
+and bytes as strings, which are checked here. Strings and decimals cannot be checked once they are
+read, so one regular expression finds the few payloads whose text needs a closer look.
+"""
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from bronze.declarations import FieldSpec, Topic
+from silver.tables import sql_type
+
+# Java's regular expressions; possessive, so that a long payload needs no deep stack.
+_NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,4})?"
+_LONGEST = 1000  # characters of a number; Spark's JSON parser has the same limit
+_INTEGER = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+_BASE64 = r"\A[A-Za-z0-9+/]*+={0,2}\z"
+_BLANKS = r"[ \t\r\n]+"
+
+FIRST_DATE = "0001-01-01"
+FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
+LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+_LARGEST = 1.7976931348623157e308
+
+# Decimals of more digits in the exponent could keep Java busy for hours.
+_BAD_TEXT = rf'"(?!(?=[^"]{{1,{_LONGEST}}}+"){_NUMBER}")'
+_BAD_EXPONENT = r"[-0-9.]++[eE][+-]?+[0-9]{5}"
+_REST_OF_STRING = r'[^"\\]*+(?:\\.[^"\\]*+)*+"'
+# Letters, digits and `_` as escapes. In a name they would hide a field from `suspects`.
+_PLAIN = r"u00(?:3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
+_ESCAPED_NAME = rf'(?s)"[^"\\]*+(?:\\(?!{_PLAIN}).[^"\\]*+)*+\\{_PLAIN}{_REST_OF_STRING}\s*+:'
+ESCAPED = "a name in the payload has letters or digits written as escapes"
+
+
+def read_type(spec: FieldSpec) -> str:
+    """The type as which `from_json` reads a field."""
+    if spec.type in ("date", "timestamp", "binary"):
+        return "string"
+    return "bigint" if spec.type == "timestamp_ms" else sql_type(spec)
+
+
+def is_text(spec: FieldSpec) -> bool:
+    """Whether only a JSON string is such a value, and its text does not tell."""
+    return spec.type in ("string", "binary")
+
+
+def value_of(read: Column, spec: FieldSpec) -> Column:
+    """The column's value, of what was read as `read_type`; NULL where the type does not accept it.
+
+    Times without an offset are UTC, as is the session's time zone.
+    """
+    match spec.type:
+        case "double":
+            return F.when(read.between(-_LARGEST, _LARGEST), read)
+        case "date":
+            date = F.when(read.rlike(rf"\A{_DATE}\z"), read).try_cast("date")
+            return F.when(date >= F.lit(FIRST_DATE).cast("date"), date)
+        case "timestamp":
+            text = F.when(read.rlike(rf"\A{_DATE}(?:[T ]{_TIME})?\z"), read)
+            short = F.substring(text, 17, 1).isin("Z", "+", "-")  # Spark wants the seconds then
+            whole = F.concat(F.substring(text, 1, 16), F.lit(":00"), F.substring(text, 17, 6))
+            instant = F.when(short, whole).otherwise(text).try_cast("timestamp")
+            first, last = (F.timestamp_millis(F.lit(each)) for each in _BOUNDS)
+            return F.when((instant >= first) & (instant < last), instant)
+        case "timestamp_ms":
+            in_range = read.between(FIRST_MILLISECOND, LAST_MILLISECOND)
+            return F.when(in_range, F.timestamp_millis(read))
+        case "binary":
+            text = F.regexp_replace(read, _BLANKS, "")
+            is_whole = text.rlike(_BASE64) & (F.length(text) % 4 == 0)
+            return F.when(is_whole, F.unbase64(text))
+    return read
+
+
+_BOUNDS = (FIRST_MILLISECOND, LAST_MILLISECOND + 1)
+
+
+def value_of_text(text: Column, spec: FieldSpec) -> Column:
+    """The value of a part of a message key, which has no types: the text decides."""
+    is_number = (F.length(text) <= _LONGEST) & text.rlike(rf"\A{_NUMBER}\z")
+    match spec.type.partition("(")[0]:
+        case "boolean":
+            text = F.when(text.isin("true", "false"), text)
+        case "int" | "long" | "timestamp_ms":
+            text = F.when(text.rlike(_INTEGER), text)
+        case "double" | "decimal":
+            text = F.when(is_number, text)
+    return value_of(text.try_cast(read_type(spec)), spec)
+
+
+def has_escaped_name(json: Column) -> Column:
+    """Whether a name in a JSON text could be a field's without being written as it is."""
+    return F.contains(json, F.lit(r"\u00")) & json.rlike(_ESCAPED_NAME)
+
+
+def suspects(topic: Topic) -> str | None:
+    """A regular expression that finds all JSON texts which need a closer look.
+
+    These are the texts in which something of the name of a string is not a string, or of the name
+    of a decimal is a number that `from_json` must not read (`without_bad_decimals`).
+    """
+    texts, decimals = _names(topic, "string", "binary"), _names(topic, "decimal")
+    parts = []
+    if texts:
+        parts.append(rf'(?:{texts})"\s*+:\s*+[^"n\s]')
+    if decimals:
+        parts.append(rf'(?:{decimals})"\s*+:\s*+(?:{_BAD_TEXT}|{_BAD_EXPONENT})')
+    return f'"(?:{"|".join(parts)})' if parts else None
+
+
+def without_bad_decimals(json: Column, topic: Topic) -> Column:
+    """A JSON text with a string that is no number wherever a decimal is none.
+
+    `from_json` drops the commas of numbers in strings, and reads digits of other scripts.
+    """
+    names = _names(topic, "decimal")
+    if not names:
+        return json
+    bad = rf"{_BAD_TEXT}{_REST_OF_STRING}|{_BAD_EXPONENT}[0-9]*+"
+    return F.regexp_replace(json, rf'(?s)("(?:{names})"\s*+:\s*+)(?:{bad})', '$1"?"')
+
+
+def _names(topic: Topic, *types: str) -> str:
+    found: Iterable[str] = (
+        spec.path.rpartition(".")[2] if spec.path else name
+        for name, spec in topic.fields.items()
+        if spec.type.partition("(")[0] in types
+    )
+    return "|".join(dict.fromkeys(found))

@@ -1,0 +1,217 @@
+"""What each type of a topic file accepts, in plain Python: docs/topic-files.md, "Types".
+
+Shares no code with the product. A value is what JSON, Avro or a message key says, as `read_json`
+gives it: numbers keep their text, as only that tells 1 from 1.0.
+"""
+
+import base64
+import binascii
+import datetime as dt
+import json
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from typing import Any
+
+UTC = dt.timezone.utc
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
+DIGITS = frozenset("0123456789")
+LONGEST = 1000
+
+
+class RefusedError(Exception):
+    """The type does not accept the value, or a payload is no JSON object."""
+
+
+class Number(str):
+    """A JSON number, as it is written."""
+
+
+class Constant(str):
+    """NaN or Infinity, which JSON does not have and many producers write."""
+
+
+def read_json(text: str) -> Any:
+    """A JSON text; a number of too many characters makes it none."""
+    try:
+        value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=Constant)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(text) from error
+    return value
+
+
+def _number(text: str) -> Number:
+    if len(text) > LONGEST:
+        raise ValueError(text)
+    return Number(text)
+
+
+def value_of(kind: str, value: Any) -> Any:
+    """The value of a column; None for null.
+
+    Raises:
+        RefusedError: the type does not accept it.
+    """
+    if value is None:
+        return None
+    name, _, sizes = kind.partition("(")
+    reader = READERS[name]
+    if sizes:
+        precision, scale = sizes.rstrip(")").split(",")
+        return reader(value, int(precision), int(scale))
+    return reader(value)
+
+
+def value_of_key(kind: str, text: str) -> Any:
+    """The value of a part of a message key, which is a text whatever the type."""
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text)
+    is_number = kind in ("int", "long", "double", "timestamp_ms")
+    try:
+        value = value_of(kind, _written_number(text) if is_number else text)
+    except RefusedError:
+        return None
+    return value
+
+
+def _written_number(text: str) -> Number:
+    try:
+        number = read_json(text)
+    except RefusedError:
+        number = None
+    if not isinstance(number, Number) or number != text:
+        raise RefusedError(text)
+    exponent = text.lower().partition("e")[2]
+    if len(exponent.lstrip("+-")) > 4:
+        raise RefusedError(text)
+    return number
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise RefusedError(value)
+    return value
+
+
+def _integer(bits: int, value: Any) -> int:
+    if not isinstance(value, Number) or not {*value} <= {*DIGITS, "-"}:
+        raise RefusedError(value)
+    found = int(value)
+    if not -(2 ** (bits - 1)) <= found < 2 ** (bits - 1):
+        raise RefusedError(value)
+    return found
+
+
+def _double(value: Any) -> float:
+    if not isinstance(value, Number) or abs(float(value)) == float("inf"):
+        raise RefusedError(value)
+    return float(value)
+
+
+def _decimal(value: Any, precision: int, scale: int) -> Decimal:
+    if not isinstance(value, str) or isinstance(value, Constant):
+        raise RefusedError(value)
+    number = Decimal(_written_number(value))
+    if number and number.adjusted() > 40:
+        raise RefusedError(value)
+    with localcontext() as context:
+        context.prec = LONGEST + 100
+        rounded = number.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
+        if abs(rounded) >= Decimal(10) ** (precision - scale):
+            raise RefusedError(value)
+    return rounded if rounded else abs(rounded)  # there is one zero
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or isinstance(value, Number | Constant):
+        raise RefusedError(value)
+    return value
+
+
+def _string(value: Any) -> str:
+    joined = _text(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return joined.replace("\ufffd", "?") if "\ufffd" not in value else joined
+
+
+def _binary(value: Any) -> bytes:
+    text = _text(value)
+    for blank in " \t\r\n":
+        text = text.replace(blank, "")
+    if len(text) % 4 or not text.isascii() or text.count("=") > 2:
+        raise RefusedError(value)
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise RefusedError(value) from error
+
+
+def _date(value: Any) -> dt.date:
+    text = _text(value)
+    parts = text.split("-")
+    if [len(part) for part in parts] != [4, 2, 2] or not {*"".join(parts)} <= DIGITS:
+        raise RefusedError(value)
+    try:
+        return dt.date(*map(int, parts))
+    except ValueError as error:
+        raise RefusedError(value) from error
+
+
+def _timestamp(value: Any) -> dt.datetime:
+    text = _text(value)
+    day, rest = text[:10], text[10:]
+    date = _date(day)
+    if not rest:
+        return dt.datetime(date.year, date.month, date.day, tzinfo=UTC)
+    if rest[0] not in "T ":
+        raise RefusedError(value)
+    rest, offset = _split_offset(rest[1:], value)
+    clock, point, fraction = rest.partition(".")
+    parts = clock.split(":")
+    fits = [len(part) for part in parts] in ([2, 2], [2, 2, 2]) and {*"".join(parts)} <= DIGITS
+    if point:
+        fits = fits and len(parts) == 3 and 1 <= len(fraction) <= 9 and {*fraction} <= DIGITS
+    if not fits:
+        raise RefusedError(value)
+    micros = int(fraction.ljust(6, "0")[:6]) if point else 0
+    try:
+        time = dt.time(*map(int, parts), microsecond=micros, tzinfo=UTC)
+        return dt.datetime.combine(date, time) - offset
+    except (ValueError, OverflowError) as error:
+        raise RefusedError(value) from error
+
+
+def _split_offset(text: str, value: Any) -> tuple[str, dt.timedelta]:
+    if text.endswith("Z"):
+        return text[:-1], dt.timedelta()
+    begin = max(text.find("+"), text.find("-"))
+    if begin < 0:
+        return text, dt.timedelta()
+    sign, digits = text[begin], text[begin + 1 :]
+    if len(digits) == 5 and digits[2] == ":":
+        digits = digits[:2] + digits[3:]
+    if len(digits) not in (2, 4) or not {*digits} <= DIGITS:
+        raise RefusedError(value)
+    hours, minutes = int(digits[:2]), int(digits[2:] or 0)
+    offset = dt.timedelta(hours=hours, minutes=minutes)
+    if minutes > 59 or offset > dt.timedelta(hours=18):
+        raise RefusedError(value)
+    return text[:begin], -offset if sign == "-" else offset
+
+
+def _timestamp_ms(value: Any) -> dt.datetime:
+    try:
+        return EPOCH + dt.timedelta(milliseconds=_integer(64, value))
+    except OverflowError as error:
+        raise RefusedError(value) from error
+
+
+READERS: dict[str, Any] = {
+    "boolean": _boolean,
+    "int": lambda value: _integer(32, value),
+    "long": lambda value: _integer(64, value),
+    "double": _double,
+    "decimal": _decimal,
+    "string": _string,
+    "binary": _binary,
+    "date": _date,
+    "timestamp": _timestamp,
+    "timestamp_ms": _timestamp_ms,
+}
