@@ -1,13 +1,16 @@
 """Computes the size of a backlog, and where a batch may end, from the broker's ledger statistics.
 
 The broker reports the exact number of entries and bytes of each ledger, but not how the bytes are
-spread within a ledger. Bytes are therefore assumed to be evenly spread. This module does arithmetic
-only and never contacts the broker.
+spread within a ledger. Bytes are therefore assumed to be evenly spread between the sizes that the
+growing ledger had when it was looked at. This module does arithmetic only and never contacts the
+broker.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from bronze.eras import Span
 from bronze.offsets import START, WHOLE, Position
@@ -23,9 +26,13 @@ class Ledger(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionLog:
-    """The ledgers of a topic partition, oldest first."""
+    """The ledgers of a topic partition, oldest first.
+
+    seen: some of these ledgers as they were before, with fewer entries.
+    """
 
     ledgers: Sequence[Ledger]
+    seen: Sequence[Ledger] = ()
 
     def entries_behind(self, position: Position) -> int:
         """Number of entries after a position."""
@@ -33,8 +40,7 @@ class PartitionLog:
 
     def bytes_behind(self, position: Position) -> int:
         """Estimated number of bytes after a position."""
-        rests = self._rests(position)
-        return round(sum(ledger.size * count / ledger.entries for ledger, _, count in rests))
+        return round(sum(self._size(ledger, first) for ledger, first, _ in self._rests(position)))
 
     def advance(self, position: Position, entries: int) -> Position:
         """The position `entries` entries later, or the end of the log if that comes first."""
@@ -44,6 +50,14 @@ class PartitionLog:
                 position = Position(ledger.id, first + reached - 1)
                 entries -= reached
         return position
+
+    def _size(self, ledger: Ledger, first: int) -> float:
+        """The estimated bytes of a ledger from an entry on."""
+        before = [
+            (n, size) for id_, n, size in self.seen if id_ == ledger.id and n < ledger.entries
+        ]
+        counts, sizes = zip((0, 0), *before, (ledger.entries, ledger.size), strict=True)
+        return ledger.size - float(np.interp(first, counts, sizes))
 
     def _rests(self, position: Position) -> list[tuple[Ledger, int, int]]:
         """Each ledger with entries after a position, with the first of them and their number."""

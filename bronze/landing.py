@@ -4,25 +4,27 @@ A small batch is collected and appended by delta-rs (`direct.py`): Spark's sink 
 writes, which batches the table has, and Delta reads its whole log for that with a job of three
 stages, each time. A large one is written by Spark's tasks. Both note the batch in the table under
 the id of the query, as Spark's sink does, and a replay of the batch is recognised by it.
+
+The planner's estimate decides which way a batch takes, so that no message is read twice. Only a
+batch with far more messages than estimated is read again.
 """
 
 from functools import cached_property
-from pathlib import Path
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bronze.checkpoint import Checkpoint, query_id
 from bronze.direct import DirectTable
-from bronze.durable import write_durably
+from bronze.offsets import Estimate, estimate_of
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.upkeep import BronzeUpkeep
 
 FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
-FEW_AT_FIRST = 50  # as each may have the 5 MB that a broker allows
 DRIVER_BYTES = 128 << 20
-LEARNT = "lakehouse.few"  # in the checkpoint: how many are few, for the next start
+GROWTH = 16  # bytes in memory for each byte at the broker, until a batch shows that it is more
+ENOUGH_BYTES = 1 << 20  # a batch with fewer says little about growth
+CAUTION = 256  # a batch that was under way when the driver died may have been too large for it
 
 
 class Landing:
@@ -31,11 +33,11 @@ class Landing:
     def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
         self._path = table.path(settings)
         self._table = DirectTable(table, settings)
-        self._checkpoint = checkpoint.path
+        self._checkpoint = checkpoint
+        self._repeats = checkpoint.unfinished
         self._upkeep = BronzeUpkeep(settings, table, checkpoint)
-        self._learnt = Path(checkpoint.path, LEARNT)
-        self._few = min(FEW, self._few_at_first(checkpoint))
-        self._expects_few = True
+        self._growth: float = GROWTH
+        self._more = 1.0  # how many times the estimated messages the last batch had
 
     def land(self, batch: DataFrame, batch_id: int) -> None:
         """Append the messages of a batch, and see to the table now and then.
@@ -46,18 +48,17 @@ class Landing:
         self._upkeep.run(batch_id)
 
     def _append(self, batch: DataFrame, batch_id: int) -> None:
-        """By the driver, or by Spark's tasks.
-
-        A backlog is read in vain up to a few messages of each partition, in its first batch alone.
-        """
+        """By the driver, or by Spark's tasks."""
+        [stored] = self._checkpoint.ends(batch_id).values()
+        estimate = estimate_of(stored)
         self._table.refresh()
-        if self._expects_few:
-            messages, few = self._collect(batch)
-            if messages.num_rows > few < self._few:  # more are few than was known
-                messages, few = self._collect(batch)
-            if messages.num_rows <= few:
+        if estimate and self._is_small(estimate, is_repeated=batch_id == self._repeats):
+            messages = batch.limit(2 * FEW + 1).toArrow()
+            self._learn(estimate, messages.num_rows, messages.nbytes)
+            if messages.num_rows <= 2 * FEW:
                 self._table.append_once(messages, self._query, batch_id)
                 return
+            del messages
         before = self._table.count_rows()
         (
             batch.write.format("delta")
@@ -67,28 +68,27 @@ class Landing:
             .save(self._path)
         )
         self._table.refresh()
-        self._expects_few = self._table.count_rows() - before <= self._few
+        if estimate:
+            self._learn(estimate, self._table.count_rows() - before)
 
-    def _collect(self, batch: DataFrame) -> tuple[pa.Table, int]:
-        """The messages if they are few, else one more; and how many were few.
+    def _is_small(self, estimate: Estimate, *, is_repeated: bool) -> bool:
+        """Whether the driver can hold a batch, and is faster with it than Spark's tasks."""
+        room = DRIVER_BYTES // CAUTION if is_repeated else DRIVER_BYTES
+        return estimate.messages * self._more <= FEW and estimate.bytes * self._growth <= room
 
-        Learns how many messages such as these the driver can hold.
+    def _learn(self, estimate: Estimate, messages: int, size: int = 0) -> None:
+        """Note how far an estimate was exceeded.
+
+        Args:
+            estimate: the estimate of a batch.
+            messages: number of messages that the batch had.
+            size: bytes that they took in memory, if known.
         """
-        few = self._few
-        messages = batch.limit(few + 1).toArrow()
-        if messages.num_rows:
-            self._few = min(FEW, DRIVER_BYTES * messages.num_rows // messages.nbytes)
-            if not few // 2 < self._few < few * 2:
-                write_durably(self._learnt, str(self._few))
-        return messages, few
-
-    def _few_at_first(self, checkpoint: Checkpoint) -> int:
-        """As was learnt, but for a batch that has begun before: it may have been too large."""
-        is_whole = checkpoint.unfinished is None
-        known = self._learnt.read_text() if is_whole and self._learnt.exists() else ""
-        return int(known) if known.isdecimal() else FEW_AT_FIRST
+        self._more = max(messages / max(estimate.messages, 1), 1)
+        if size >= ENOUGH_BYTES:
+            self._growth = max(size / max(estimate.bytes, 1), GROWTH)
 
     @cached_property
     def _query(self) -> str:
         """The id of the query; its checkpoint has it since the query was started."""
-        return query_id(self._checkpoint)
+        return query_id(self._checkpoint.path)

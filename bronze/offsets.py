@@ -10,7 +10,9 @@ index (`"batch": 7`), it stands for the messages up to and including that index.
 a position is read from its start.
 
 An offset also holds the eras of each partitioned topic, which order the messages of different
-partitions (`eras.py`).
+partitions (`eras.py`), and an estimate of the batch that ends there:
+
+    {..., "estimate": {"messages": 1200, "bytes": 96000}}
 """
 
 from collections.abc import Mapping
@@ -36,9 +38,32 @@ class Position(NamedTuple):
 
 
 START = Position(-1, -1)
+ESTIMATE = "estimate"
+NO_POSITION = {"partitions", "messages"}  # fields that an entry of a stored offset has instead
 
 Offset: TypeAlias = dict[str, Position]
 OffsetJson: TypeAlias = dict[str, dict[str, Any]]
+
+
+class Estimate(NamedTuple):
+    """About how much a batch holds. Stored with the offset that ends the batch.
+
+    messages: number of messages, if all entries are as full as the newest one.
+    bytes: size at the broker, which is compressed, as estimated by `PartitionLog`.
+    """
+
+    messages: int
+    bytes: int
+
+
+def with_estimate(stored: OffsetJson, estimate: Estimate) -> OffsetJson:
+    """A stored offset with the estimate of the batch that it ends."""
+    return {**stored, ESTIMATE: estimate._asdict()}
+
+
+def estimate_of(stored: OffsetJson) -> Estimate | None:
+    """The estimate of the batch that a stored offset ends. None if an older version stored it."""
+    return Estimate(**stored[ESTIMATE]) if ESTIMATE in stored else None
 
 
 def to_json(offset: Mapping[str, Position]) -> OffsetJson:
@@ -47,9 +72,11 @@ def to_json(offset: Mapping[str, Position]) -> OffsetJson:
 
 
 def from_json(stored: OffsetJson) -> Offset:
-    """The positions in a stored offset; the inverse of `to_json`. Eras are skipped."""
+    """The positions in a stored offset; the inverse of `to_json`. All else is skipped."""
     return {
-        name: Position(**fields) for name, fields in stored.items() if "partitions" not in fields
+        name: Position(**fields)
+        for name, fields in stored.items()
+        if NO_POSITION.isdisjoint(fields)
     }
 
 

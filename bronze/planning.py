@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from bronze.admin import Entry, PartitionState, PulsarAdmin, TopicNotFoundError
 from bronze.backlog import Ledger, PartitionLog, PartitionRange, share
 from bronze.eras import Partitioning, Partitionings, Span
 from bronze.errors import SettingsError
-from bronze.offsets import START, Offset, Position
+from bronze.offsets import START, Estimate, Offset, Position
 from bronze.options import Bound, PulsarOptions
 from bronze.wire import EntryReader
 
@@ -33,6 +34,7 @@ TOGETHER_MS = 500  # partitions that are created at once follow one another fast
 UNORDERED = Partitioning(0)
 LEDGERS_BEFORE = 20
 STORED_SECONDS = 1.0
+LOOKS_KEPT = 8
 
 
 class Planner:
@@ -47,6 +49,7 @@ class Planner:
         self._newest: dict[str, tuple[Position, Position, int]] = {}
         self._held_back: set[str] = set()  # partitions that end within an open transaction
         self._logs: dict[str, PartitionLog] = {}
+        self._seen: dict[str, deque[Ledger]] = {}  # the newest ledger of a partition, at some looks
         # Of a partition that ended within a message in chunks: that end, and what it is read up to.
         self._within: dict[str, tuple[Position, Position, Entry | None]] = {}
 
@@ -84,10 +87,20 @@ class Planner:
                 if not self._topics_changed():
                     raise
                 continue
-            self._logs = {name: state.log for name, state in self.states.items()}
+            self._logs = {
+                name: self._compared(name, each.log) for name, each in self.states.items()
+            }
             self._topics = self._by_topic()
             if self._topics == known:
                 return
+
+    def _compared(self, name: str, log: PartitionLog) -> PartitionLog:
+        """A partition's log, with its newest ledger as earlier looks found it."""
+        seen = self._seen.setdefault(name, deque(maxlen=LOOKS_KEPT))
+        compared = PartitionLog(log.ledgers, tuple(seen))
+        if log.ledgers and log.ledgers[-1] not in seen:
+            seen.append(log.ledgers[-1])
+        return compared
 
     def _topics_changed(self) -> bool:
         """List the topics again. Whether there are others than before."""
@@ -211,6 +224,14 @@ class Planner:
             log = self._log(name) if after < until else PartitionLog([])
             found[name] = _entries(log, after, until), _bytes(log, after, until)
         return found
+
+    def estimate(self, begun: Offset, end: Offset) -> Estimate:
+        """About how much a batch between two offsets holds."""
+        # Before where it was read, the topic was made again: then all of it is new.
+        after = {n: begun.get(n, START) for n, until in end.items() if until >= begun.get(n, START)}
+        found = self.waiting(after, end)
+        messages = sum(entries * self._batch_size(n) for n, (entries, _) in found.items())
+        return Estimate(messages, sum(size for _, size in found.values()))
 
     def tasks(
         self, begun: Mapping[str, Position], end: Offset, order: Partitionings

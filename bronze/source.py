@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from bronze.envelope import ENVELOPE_DDL
 from bronze.eras import partitionings, with_partitionings
 from bronze.errors import SettingsError
-from bronze.offsets import START, Offset, OffsetJson, from_json, to_json
+from bronze.offsets import START, Offset, OffsetJson, from_json, to_json, with_estimate
 from bronze.options import PulsarOptions
 from bronze.tasks import ReadTask
 
@@ -176,7 +176,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == stood:  # what has changed of the partitions is noted with what comes next
             return start
         order = planner.partitionings(stood, partitionings(start))
-        return with_partitionings(end, order)
+        return with_estimate(with_partitionings(end, order), planner.estimate(begun, end))
 
     def reportLatestOffset(self) -> OffsetJson:
         """The end of the topics and the lag behind this batch, for the query's progress."""

@@ -38,6 +38,15 @@ def test_bytes_count_evenly_within_a_ledger() -> None:
     assert log.bytes_behind(START) == 1010
 
 
+def test_bytes_are_exact_from_where_the_ledger_ended_at_a_look() -> None:
+    seen = [Ledger(1, 10, 1000), Ledger(2, 1, 8), Ledger(2, 3, 5000)]
+    log = PartitionLog([Ledger(1, 10, 1000), Ledger(2, 5, 5010)], seen)
+    assert log.bytes_behind(Position(2, 2)) == 10
+    assert log.bytes_behind(Position(2, 0)) == 5002
+    assert log.bytes_behind(Position(2, 1)) == 2506, "evenly between two looks"
+    assert log.bytes_behind(START) == 6010
+
+
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 10**6)), st.integers(1, 10**6))
 def test_a_limit_is_shared_so_that_none_starves(waiting: dict[str, int], limit: int) -> None:
     shares = share(limit, waiting)

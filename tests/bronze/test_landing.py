@@ -2,8 +2,10 @@
 
 import datetime as dt
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 from bronze import landing, upkeep
 from bronze.checkpoint import Checkpoint, claim_tables
 from bronze.envelope import ENVELOPE_DDL
+from bronze.offsets import Estimate, OffsetJson, with_estimate
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec, bronze_table
 
@@ -40,33 +43,109 @@ def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
     return spark.createDataFrame(rows, ENVELOPE_DDL).repartition(2)
 
 
-def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
+def planned(checkpoint: Checkpoint, batch: int, estimate: Estimate | None) -> None:
+    """Plan a batch as the source and Spark do; without an estimate as older versions did."""
+    stored: OffsetJson = {f"persistent://public/default/{NAME}": {"ledger": 1, "entry": batch}}
+    if estimate:
+        stored = with_estimate(stored, estimate)
+    log = Path(checkpoint.path, "offsets")
+    log.mkdir(exist_ok=True)
+    (log / str(batch)).write_text(f"v1\n{{}}\n{json.dumps(stored)}")
+
+
+def finished(checkpoint: Checkpoint, batch: int) -> None:
+    """Commit a batch, as Spark does."""
+    log = Path(checkpoint.path, "commits")
+    log.mkdir(exist_ok=True)
+    (log / str(batch)).touch()
+
+
+class Lander:
+    """Lands batches of one table, and counts how often messages are read."""
+
+    def __init__(self, spark: SparkSession, settings: LakeSettings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._read = settings.home_dir / "read"  # a byte for each message, also of failed tasks
+        self._read.parent.mkdir(exist_ok=True)
+        self._read.touch()
+        self._sent = self._batches = 0
+        self._path = bronze_table(NAME).path(settings)
+        self.checkpoint = begun(spark, settings, bronze_table(NAME))
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the query again."""
+        self._landing = landing.Landing(self._settings, bronze_table(NAME), self.checkpoint)
+
+    def land(self, count: int, estimate: Estimate | None, *, size: int = 1) -> tuple[str, int]:
+        """Land a batch twice, as after a crash that lost its commit.
+
+        Returns:
+            Which way it took, and how many of its messages were read.
+        """
+        payload = F.expr(f"cast(repeat('x', {size}) AS binary)")
+        rows = messages(self._spark, self._sent, count).withColumn("payload", payload)
+        batch, read = self._batches, self._read.stat().st_size
+        planned(self.checkpoint, batch, estimate)
+        self._landing.land(rows.mapInArrow(self._counted, rows.schema), batch)
+        read = self._read.stat().st_size - read
+        table = DeltaTable(self._path)
+        by = "driver" if "delta-rs" in table.history(1)[0]["engineInfo"] else "tasks"
+        landing.Landing(self._settings, bronze_table(NAME), self.checkpoint).land(rows, batch)
+        assert DeltaTable(self._path).version() == table.version()
+        assert DeltaTable(self._path).transaction_version(QUERY) == batch
+        finished(self.checkpoint, batch)
+        self._sent += count
+        self._batches += 1
+        return by, read
+
+    def check(self) -> None:
+        """Check that each message has landed once."""
+        self.checkpoint.release()
+        found = DeltaTable(self._path).to_pyarrow_table(columns=["entry"])["entry"].to_pylist()
+        assert sorted(found) == list(range(self._sent))
+
+    @property
+    def _counted(self) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+        file = str(self._read)
+
+        def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                with open(file, "ab") as read:
+                    read.write(b"." * batch.num_rows)
+                yield batch
+
+        return count
+
+
+@pytest.fixture
+def lander(
     spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Iterator[Lander]:
+    """Takes up to 20 messages for few, and 20,000 bytes for as many as the driver can hold."""
     monkeypatch.setattr(landing, "FEW", 20)
+    monkeypatch.setattr(landing, "DRIVER_BYTES", 20_000)
+    monkeypatch.setattr(landing, "GROWTH", 2)
+    monkeypatch.setattr(landing, "ENOUGH_BYTES", 1)
+    lander = Lander(spark, settings)
+    yield lander
+    lander.check()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_messages_are_the_same_whichever_way_they_land(
+    spark: SparkSession, settings: LakeSettings, *, few: bool
+) -> None:
     table = bronze_table(NAME)
     checkpoint = begun(spark, settings, table)
+    planned(checkpoint, 0, Estimate(40 if few else landing.FEW + 1, 4000))
     running = landing.Landing(settings, table, checkpoint)
-    path = table.path(settings)
-    writers, first = [], 0
-    for batch, count in enumerate((5, 21, 60, 20, 0, 7, 80)):
-        rows = messages(spark, first, count)
-        first += count
-        running.land(rows, batch)
-        version = DeltaTable(path).version()
-        landing.Landing(settings, table, checkpoint).land(rows, batch)  # as after a crash
-        assert DeltaTable(path).version() == version
-        assert DeltaTable(path).transaction_version(QUERY) == batch
-        writers.append(DeltaTable(path).history(1)[0]["engineInfo"])
+    running.land(messages(spark, 0, 40), 0)
     checkpoint.release()
-    # Behind a large batch another is expected, which shows in the first that is small again.
-    assert ["delta-rs" in writer for writer in writers] == [
-        *(True, False, False, False, True, True, False)
-    ]
-    there = sorted(DeltaTable(path).to_pyarrow_table().to_pylist(), key=lambda row: row["entry"])
-    sent = sorted(
-        (row.asDict() for row in messages(spark, 0, first).collect()), key=lambda row: row["entry"]
-    )
+    there = DeltaTable(table.path(settings))
+    assert ("delta-rs" in there.history(1)[0]["engineInfo"]) == few
+    sent = [row.asDict() for row in messages(spark, 0, 40).collect()]
     for row in sent:
         row["payload"] = bytes(row["payload"]) if row["payload"] is not None else None
         row["properties"] = list(row["properties"].items())
@@ -75,63 +154,58 @@ def test_few_messages_are_appended_by_the_driver_and_many_by_spark(
         row["publish_time"] = NOON
         for name in ("event_time", "order_time"):
             row[name] = NOON if row[name] else None
-    assert there == sent
+    found = there.to_pyarrow_table().to_pylist()
+    assert sorted(found, key=lambda row: row["entry"]) == sorted(sent, key=lambda row: row["entry"])
 
 
-def test_how_many_the_driver_takes_follows_from_how_large_the_last_ones_were(
-    spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+def test_the_estimate_chooses_the_way_and_each_message_is_read_once(lander: Lander) -> None:
+    sizes = (5, 21, 60, 20, 0, 7, 80)
+    ways = [lander.land(count, Estimate(count, 100)) for count in sizes]
+    by = ["driver" if count <= 20 else "tasks" for count in sizes]
+    assert ways == list(zip(by, sizes, strict=True))
+    too_large = Estimate(5, landing.DRIVER_BYTES // landing.GROWTH + 1)
+    assert lander.land(5, too_large) == ("tasks", 5)
+    assert lander.land(5, None) == ("tasks", 5), "planned by an older version"
+    assert lander.land(5, Estimate(5, 100)) == ("driver", 5)
+
+
+def test_a_batch_with_more_messages_than_estimated_lands_once_and_the_next_is_not_read_twice(
+    lander: Lander,
 ) -> None:
-    monkeypatch.setattr(landing, "FEW_AT_FIRST", 5)
-    monkeypatch.setattr(landing, "DRIVER_BYTES", 20_000)
-    table = bronze_table(NAME)
-    checkpoint = begun(spark, settings, table)
-    running = landing.Landing(settings, table, checkpoint)
-    writers, first = [], 0
-    sizes = [(6, 1), (40, 1), (9, 1000), (30, 1000), (5, 1000), (5, 1000), (9, 1), (40, 1)]
-    for batch, (count, size) in enumerate(sizes):
-        payload = F.expr(f"cast(repeat('x', {size}) AS binary)")
-        rows = messages(spark, first, count).withColumn("payload", payload)
-        running.land(rows, batch)
-        first += count
-        writers.append(DeltaTable(table.path(settings)).history(1)[0]["engineInfo"])
-    checkpoint.release()
-    assert ["delta-rs" in writer for writer in writers] == [
-        *(True, True, True, False, False, True, True, True)
-    ]
-    there = (
-        DeltaTable(table.path(settings)).to_pyarrow_table(columns=["entry"])["entry"].to_pylist()
-    )
-    assert sorted(there) == list(range(first))
+    wrong = Estimate(4, 100)
+    by, read = lander.land(60, wrong)
+    assert by == "tasks"
+    assert read > 60, "it was read again"
+    assert lander.land(60, wrong) == ("tasks", 60)
+    assert lander.land(3, wrong) == ("tasks", 3), "as many as before were expected"
+    assert lander.land(3, wrong) == ("driver", 3)
+    assert lander.land(40, wrong) == ("driver", 40), "twice as many as usual are few, too"
+    assert lander.land(3, Estimate(2_000, 100)) == ("tasks", 3), "an estimate that is too high"
 
 
-def test_a_start_knows_how_many_are_few_unless_a_batch_is_under_way(
-    spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+def test_a_batch_that_takes_more_memory_than_estimated_teaches_how_much_the_next_takes(
+    lander: Lander,
 ) -> None:
-    """Else a batch that was too large for the driver would be so at each start."""
-    monkeypatch.setattr(landing, "FEW_AT_FIRST", 5)
-    table = bronze_table(NAME)
-    checkpoint = begun(spark, settings, table)
-    logs = [Path(checkpoint.path, name) for name in ("offsets", "commits")]
-    for log in logs:
-        log.mkdir()
-    reads = []
-    collect = landing.Landing._collect  # noqa: SLF001 - to count what it is asked
+    highly_compressed = Estimate(9, 500)
+    assert lander.land(9, highly_compressed, size=3_000) == ("driver", 9)
+    assert lander.land(9, highly_compressed, size=3_000) == ("tasks", 9)
+    assert lander.land(9, Estimate(9, 10), size=1) == ("driver", 9)
 
-    def counted(self: landing.Landing, batch: DataFrame) -> object:
-        reads.append(self)
-        return collect(self, batch)
 
-    monkeypatch.setattr(landing.Landing, "_collect", counted)
-    counts = []
-    for batch, finished in enumerate((True, False, True)):
-        running = landing.Landing(settings, table, checkpoint)
-        reads.clear()
-        running.land(messages(spark, batch * 9, 9), batch)
-        counts.append(len(reads))
-        for log in logs[: 1 + finished]:
-            (log / str(batch)).touch()
-    checkpoint.release()
-    assert counts == [2, 1, 2], "first, known, after a batch that was not finished"
+def test_a_batch_that_was_under_way_when_the_driver_died_must_be_far_smaller(
+    lander: Lander,
+) -> None:
+    """The driver may have died because it could not hold the batch, and would die again."""
+    few = Estimate(9, landing.DRIVER_BYTES // landing.GROWTH // 10)
+    very_few = Estimate(9, landing.DRIVER_BYTES // landing.GROWTH // landing.CAUTION)
+    ways = []
+    for batch, estimate in enumerate((few, very_few, few)):
+        planned(lander.checkpoint, batch, estimate)
+        lander.restart()
+        ways += [lander.land(9, estimate)]
+    lander.restart()
+    ways += [lander.land(9, few)]
+    assert ways == [("tasks", 9), ("driver", 9), ("tasks", 9), ("driver", 9)]
 
 
 def test_a_stream_reads_each_message_once_while_small_files_become_one(
@@ -150,6 +224,7 @@ def test_a_stream_reads_each_message_once_while_small_files_become_one(
         stream.trigger(availableNow=True).start(copy).awaitTermination()
 
     for batch in range(8):
+        planned(checkpoint, batch, Estimate(5, 500))
         running.land(messages(spark, batch * 5, 5), batch)
         if batch in (1, 4, 7):  # behind two, with the compaction of batch 3 between, and of 6
             read_on()

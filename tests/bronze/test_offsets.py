@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bronze.messages import batch_size, split_partition
-from bronze.offsets import START, WHOLE, Position, from_json, to_json
+from bronze.offsets import (
+    START,
+    WHOLE,
+    Estimate,
+    Position,
+    estimate_of,
+    from_json,
+    to_json,
+    with_estimate,
+)
 
 NUMBERS = st.integers(min_value=-1, max_value=2**63 - 1)
 POSITIONS = st.builds(Position, NUMBERS, NUMBERS, st.integers(0, WHOLE))
@@ -15,6 +24,8 @@ POSITIONS = st.builds(Position, NUMBERS, NUMBERS, st.integers(0, WHOLE))
 @given(st.dictionaries(st.text(), POSITIONS))
 def test_an_offset_survives_the_checkpoint(offset: dict[str, Position]) -> None:
     assert from_json(json.loads(json.dumps(to_json(offset)))) == offset
+    stored = json.loads(json.dumps(with_estimate(to_json(offset), Estimate(5, 700))))
+    assert (from_json(stored), estimate_of(stored)) == (offset, Estimate(5, 700))
 
 
 @given(st.dictionaries(st.text(), POSITIONS))

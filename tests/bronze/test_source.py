@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from topic import LiveTopic, Outgoing, Sent
 
 from bronze.admin import PulsarAdmin
-from bronze.offsets import START, Position, to_json
+from bronze.offsets import START, Position, estimate_of, from_json, to_json
 from bronze.options import PulsarOptions
 from bronze.settings import LakeSettings
 from bronze.source import PulsarDataSource, PulsarStreamReader
@@ -224,7 +224,9 @@ def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
         for n in (0, 1)
         for m in [max((s for s in sent if s.partition == n), key=lambda s: s[:4])]
     }
-    assert batches[-1]["endOffset"] == {**last, topic.name: {"partitions": 2, "eras": []}}
+    end = batches[-1]["endOffset"]
+    assert end.pop("estimate")["messages"] == batches[-1]["numInputRows"]
+    assert end == {**last, topic.name: {"partitions": 2, "eras": []}}
     left = 30
     for batch in batches:
         left -= batch["numInputRows"]
@@ -235,6 +237,25 @@ def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
             for name, place in batch["latestOffset"].items()
         )
         assert batch["latestOffset"] == last
+
+
+def test_an_offset_says_about_how_much_its_batch_holds(topic: LiveTopic) -> None:
+    """Also behind an offset of an older version, which has no estimate."""
+    reader = PulsarStreamReader(PulsarOptions.parse({**base(topic), "subscription": "guard"}))
+    stood = reader.initialOffset()
+    for payload, count, batched in ((b"x", 40, False), (b"x" * 5_000, 3, False), (b"x", 21, True)):
+        topic.send([Outgoing(payload, key="same")] * count, batched=batched)  # in entries of 7
+        stood = reader.latestOffset(stood, ReadAllAvailable())
+        found = estimate_of(stood)
+        assert found is not None
+        assert found.messages == count
+        content = len(payload) * count
+        assert content < found.bytes < content + 100 * count, "no mean of small and large ones"
+        old = {name: place for name, place in stood.items() if name != "estimate"}
+        assert from_json(old) == from_json(stood)
+        assert reader.latestOffset(old, ReadAllAvailable()) == old, "nothing is new"
+        stood = old
+    reader.stop()
 
 
 def test_a_stream_never_goes_back_in_a_log_that_is_the_same(topic: LiveTopic) -> None:
