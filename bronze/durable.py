@@ -7,6 +7,7 @@ before anything that relies on it.
 """
 
 import contextlib
+import glob
 import json
 import os
 import secrets
@@ -20,6 +21,9 @@ PRIVATE = 0o600  # for files that name people or hold hashes of passwords
 
 def write_durably(file: Path, content: str, *, mode: int = 0o644) -> None:
     """Create or replace a file so that it is whole even after a power cut.
+
+    Also deletes the temporary files that a writer left behind when it was killed, so two processes
+    must not write the same file at once.
 
     Args:
         file: the file; its folder must exist.
@@ -40,6 +44,7 @@ def write_durably(file: Path, content: str, *, mode: int = 0o644) -> None:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+    _delete_drafts(file)
     _sync_folder(file.parent)
 
 
@@ -50,8 +55,7 @@ def delete_durably(*files: Path) -> None:
     """
     for file in files:
         file.unlink(missing_ok=True)
-        for draft in file.parent.glob(f".{file.name}.*.tmp"):
-            draft.unlink(missing_ok=True)
+        _delete_drafts(file)
     for folder in {file.parent for file in files}:
         _sync_folder(folder)
 
@@ -80,6 +84,11 @@ def read_json(
         message = f"{file} is empty or torn, perhaps by a power cut. {remedy}"
         raise error(message) from None
     return stored
+
+
+def _delete_drafts(file: Path) -> None:
+    for draft in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
+        draft.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

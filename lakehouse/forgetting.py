@@ -3,19 +3,19 @@
 Silver first reads all that bronze has. Then the person's rows become those of a pseudonym, in
 silver and in bronze alike, as if that had been sent; silver goes on behind it; old versions are
 deleted, and gold is built anew from what is left. Streams cannot start meanwhile, nor after an
-interruption: the same command goes on.
+interruption: the same command goes on by what it has written down (`forget_plan.py`).
 """
 
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import structlog
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import UNFINISHED, Checkpoint, claim
+from bronze.checkpoint import Checkpoint, claim, interrupted
 from bronze.declarations import Topic
 from bronze.direct import DirectTable, OpenTables
 from bronze.errors import LakehouseError, SettingsError
@@ -35,10 +35,12 @@ from gold.lock import alone
 from gold.publish import note_versions
 from gold.tables import BUILT, RUNS
 from gold.tables import CUTS as GOLD_CUTS
+from lakehouse.forget_plan import Plan
 from lakehouse.proof import Proof
 from lakehouse.savepoints import savepoints
+from lakehouse.session import delete_scratch_of_dead
 from silver.cuts import Cut, offset_of_delta
-from silver.forget import Removal, remember
+from silver.forget import Removal, remember, secret_of_forgotten
 from silver.person import Found, Person, Search, check_key, required_secret, subject
 from silver.quarantine import finish_last
 from silver.rebuild import BESIDE
@@ -64,12 +66,15 @@ def forget(
 ) -> Proof | None:
     """Take a person out of the lake; what is built of gold is built anew.
 
+    A run that was interrupted is finished first, whoever it was for.
+
     Args:
         spark: the session.
         settings: the lake. If it has gold, the SQL endpoint must run on `sql_port`.
         topics: the declared topics; fields say what is personal.
         key: of the person, as text.
-        agree: asked when it is known what there is, before anything is changed.
+        agree: asked when it is known what there is, before anything is changed; not asked again
+            by a run that goes on.
         reason: noted in `silver.forgotten`.
         topic: the changelog whose keys are people; None if there is but one.
 
@@ -83,13 +88,18 @@ def forget(
     """
     whose = check(settings, topics, key, topic)
     with alone(settings):
-        proof = _forget(spark, settings, topics, whose, key, agree, reason)
-        if proof is not None:
-            _renew_gold(spark, settings)
-    return proof
+        plan = Plan.read(settings, topics)
+        if plan is not None:
+            _carry_out(spark, settings, topics, plan)
+        if plan is None or not plan.is_of(whose, key):
+            plan = _make_plan(spark, settings, topics, whose, key, agree, reason)
+            if plan is None:
+                return None
+            _carry_out(spark, settings, topics, plan)
+    return Proof(settings, topics, plan.person)
 
 
-def _forget(
+def _make_plan(
     spark: SparkSession,
     settings: LakeSettings,
     topics: TopicFile,
@@ -97,29 +107,44 @@ def _forget(
     key: str,
     agree: Agree,
     reason: str,
-) -> Proof | None:
-    """Take a person out of bronze and silver."""
-    with _claimed(settings, topics) as checkpoints:
-        if not _is_interrupted(settings):
+) -> Plan | None:
+    """Find the person, and write down what is to be done. From then on, no stream may start.
+
+    The streams are held first. So nothing lands between the search and the end of the run, and a
+    run that is killed before the plan is written has changed nothing.
+    """
+    secret = secret_of_forgotten(settings)
+    with _claimed(settings, map(query_name, topics.topics)) as checkpoints:
+        if interrupted(Path(settings.checkpoint_path(QUERY))) != COMMAND:
             await_streams(refine(spark, settings, topics, available_now=True))
-        silver = checkpoints[QUERY] = claim(settings, QUERY, COMMAND)
-        try:
+        with _claimed(settings, [QUERY]) as silver:
             search = Search(spark, settings, topics, whose)
             person = search.person(key)
             found = list(search.messages(person))
             if not agree(person, found):
+                _expect(silver | checkpoints, None)
                 return None
-            proof = Proof(settings, topics, person)
-            for checkpoint in checkpoints.values():
-                checkpoint.expect(COMMAND)
-            count = sum(len(each.messages) + len(each.refused) for each in found)
-            remember(spark, settings, person, reason, count)
-            _take_out(spark, settings, topics, silver, person, found)
-            for checkpoint in checkpoints.values():
-                checkpoint.expect(None)
-        finally:
-            silver.release()
-    return proof
+            _expect(checkpoints | silver, COMMAND)
+            plan = Plan(person, found, reason, secret.fingerprint())
+            plan.write(settings)
+    return plan
+
+
+def _carry_out(spark: SparkSession, settings: LakeSettings, topics: TopicFile, plan: Plan) -> None:
+    """Do what a plan says, or what is left of it.
+
+    Each step changes nothing when it is done again. The streams may start when bronze and silver
+    are done, so these must not be done again after that.
+    """
+    with _claimed(settings, [*map(query_name, topics.topics), QUERY]) as checkpoints:
+        if not plan.is_done:
+            remember(settings, plan.person, plan.found, plan.reason, plan.id)
+            _take_out(spark, settings, topics, checkpoints[QUERY], plan.person, plan.found)
+            plan = plan.done(settings)
+        _expect(checkpoints, None)
+    _renew_gold(spark, settings)
+    delete_scratch_of_dead(settings)
+    plan.delete(settings)
 
 
 def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None = None) -> Topic:
@@ -161,19 +186,19 @@ def _refuse_holders(settings: LakeSettings) -> None:
 
 
 @contextlib.contextmanager
-def _claimed(settings: LakeSettings, topics: TopicFile) -> Iterator[dict[str, Checkpoint]]:
-    """The checkpoints of the streams of bronze; of silver when it has caught up."""
+def _claimed(settings: LakeSettings, queries: Iterable[str]) -> Iterator[dict[str, Checkpoint]]:
+    """The checkpoints of queries, which cannot run meanwhile."""
     with contextlib.ExitStack() as stack:
         found = {}
-        for name in map(query_name, topics.topics):
+        for name in queries:
             found[name] = claim(settings, name, COMMAND)
             stack.callback(found[name].release)
         yield found
 
 
-def _is_interrupted(settings: LakeSettings) -> bool:
-    note = Path(settings.checkpoint_path(QUERY)) / UNFINISHED
-    return note.exists() and note.read_text() == COMMAND
+def _expect(checkpoints: dict[str, Checkpoint], command: str | None) -> None:
+    for checkpoint in checkpoints.values():
+        checkpoint.expect(command)
 
 
 def _take_out(
@@ -184,7 +209,7 @@ def _take_out(
     person: Person,
     found: list[Found],
 ) -> None:
-    """Silver before bronze, as an interrupted run finds the person again by what bronze has."""
+    """Take a person out of silver and bronze, and delete the past of both."""
     refinery = Refinery(settings, topics, checkpoint)
     number = finish_last(spark, settings, topics, refinery)
     changed = Removal(spark, settings, topics, person, number).run(found)

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from bronze.admin import PulsarAdmin, TopicNotFoundError
-from bronze.checkpoint import checkpoint_id, claim
+from bronze.checkpoint import checkpoint_id, claim, interrupted
 from bronze.errors import SettingsError
 from bronze.ingest import subscription
 from bronze.settings import LakeSettings
@@ -16,6 +16,9 @@ from gold.evaluate import SCHEMA as EVALUATION
 from gold.lock import alone
 from lakehouse.broker import broker_answers, left_over_broker
 from silver.rebuild import BESIDE
+
+COMMAND = "lakehouse reset"
+LAYERS_BELOW = (*LAYERS, EVALUATION, BESIDE)
 
 
 def what_goes(settings: LakeSettings) -> list[str]:
@@ -32,7 +35,7 @@ def _layers(settings: LakeSettings) -> list[str]:
     """Of a lake in a bucket, where there may be other things beside."""
     if not in_bucket(settings):
         return []
-    places = [f"{settings.tables}/{layer}" for layer in (*LAYERS, EVALUATION, BESIDE)]
+    places = [f"{settings.tables}/{layer}" for layer in LAYERS_BELOW]
     return [place for place in places if is_there(settings, place)]
 
 
@@ -51,12 +54,17 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
         message = f"The lakehouse of {settings.home_dir} is running; stop it first (Ctrl-C there)."
         raise SettingsError(message)
     with alone(settings):
-        queries = [path.name for path in settings.checkpoints_dir.glob("*")]
-        held = [claim(settings, query) for query in queries]
+        # What was interrupted need not be finished, as all of it goes.
+        held = [
+            claim(settings, path.name, interrupted(path))
+            for path in settings.checkpoints_dir.glob("*")
+        ]
+        for checkpoint in held:  # so that no stream goes on with what is left if this is killed
+            checkpoint.expect(COMMAND)
         if broker_answers(settings):
             _drop_subscriptions(settings, topics)
-        for place in _layers(settings):  # before the checkpoints, without which no table is taken
-            delete(settings, place)
+        for layer in LAYERS_BELOW:  # before the checkpoints, which keep the streams from starting
+            delete(settings, f"{settings.tables}/{layer}")
         for folder in _folders(settings):
             shutil.rmtree(folder)
         for checkpoint in held:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from bronze.admin import PulsarAdmin, TopicNotFoundError
-from bronze.checkpoint import Checkpoint, checkpoint_id, claim
+from bronze.checkpoint import Checkpoint, checkpoint_id, claim, interrupted
 from bronze.direct import DirectTable
 from bronze.durable import delete_durably, read_json, write_durably
 from bronze.errors import LakehouseError, SettingsError
@@ -87,7 +87,7 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
     """Name the latest consistent moment of the lake; streams may run.
 
     Raises:
-        SettingsError: the name is taken, or is none.
+        SettingsError: the name is taken, or is none, or a command was interrupted.
         LakehouseError: silver has finished no batch yet, or stands within one.
     """
     if NAME.fullmatch(name) is None:
@@ -95,6 +95,12 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         raise SettingsError(message)
     if _file(settings, name).exists():
         message = f"There is a savepoint '{name}' already; drop it first, or name another."
+        raise SettingsError(message)
+    if command := _interrupted(settings):
+        message = (
+            f"`{command}` was interrupted, so the tables do not belong together, and a savepoint "
+            "would not be of one moment. Run it again first: it goes on."
+        )
         raise SettingsError(message)
     require_bronze(settings, topics)
     gold = {f"gold.{name}": place for name, place in delta_tables(settings, "gold").items()}
@@ -134,9 +140,15 @@ def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
     """Forget a savepoint, and let the broker drop what was kept for it.
 
     Raises:
-        SettingsError: there is none of this name.
+        SettingsError: there is none of this name, or a restore to it was interrupted.
     """
     savepoint = _find(settings, name)
+    if (command := _interrupted(settings)) == _restoring(name):
+        message = (
+            f"`{command}` was interrupted, and can only go on with the savepoint. Run it again, "
+            f"then drop the savepoint '{name}'."
+        )
+        raise SettingsError(message)
     with PulsarAdmin(settings.connection) as admin:
         for topic, partition, _ in savepoint.positions(settings, topics, admin):
             with contextlib.suppress(TopicNotFoundError):
@@ -165,7 +177,7 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
             )
             raise SettingsError(message)
     paths = {table: settings.table_path(*table.split(".")) for table in sorted(savepoint.versions)}
-    command = f"lakehouse savepoint restore {name}"
+    command = _restoring(name)
     with alone(settings), _all_claimed(settings, topics, command) as checkpoints:
         for full_name, path in paths.items():
             _see_it_is_kept(settings, path, savepoint.versions[full_name], full_name)
@@ -287,6 +299,14 @@ def _keeps(
 
 def _pin(settings: LakeSettings, topic: str, name: str) -> str:
     return f"{subscription(str(checkpoint_id(settings, f'bronze.{topic}')))}-{name}"
+
+
+def _restoring(name: str) -> str:
+    return f"lakehouse savepoint restore {name}"
+
+
+def _interrupted(settings: LakeSettings) -> str | None:
+    return interrupted(Path(settings.checkpoint_path(QUERY)))
 
 
 def _find(settings: LakeSettings, name: str) -> Savepoint:

@@ -3,8 +3,12 @@ what depends on the machine is set here.
 """
 
 import os
+import secrets
+import shutil
 import sys
+from pathlib import Path
 
+from filelock import FileLock, Timeout
 from pyspark.sql import SparkSession
 
 from bronze.java_source import classes_folder
@@ -19,6 +23,8 @@ CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
+
+_held: list[FileLock] = []  # until the process ends
 
 
 def build_session(settings: LakeSettings, name: str) -> SparkSession:
@@ -35,11 +41,11 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     prepare_spark(settings)
     jars = [f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    scratch = settings.home_dir / "spark"
+    own = _own_scratch(settings)
     classes = classes_folder(settings)
     classes.mkdir(parents=True, exist_ok=True)  # Java passes over one that is not there yet
     java_options = (
-        f"-Djava.io.tmpdir={scratch} -Dderby.stream.error.file={scratch}/derby.log "
+        f"-Djava.io.tmpdir={own} -Dderby.stream.error.file={own}/derby.log "
         f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
         "-XX:-DontCompileHugeMethods "  # as Spark makes for a MERGE
         f"{settings.java_options}"
@@ -52,19 +58,19 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config(CLASS_PATH, ":".join([*jars, str(classes)]))
         .config(map={**spark_options(settings)})
-        .config("spark.hadoop.fs.s3a.buffer.dir", str(scratch))
+        .config("spark.hadoop.fs.s3a.buffer.dir", str(own))
         .config("spark.driver.extraJavaOptions", java_options)
         # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
         .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.local.dir", str(scratch))
+        .config("spark.local.dir", str(own))
         # Hadoop's default for local files starts a process, `readlink`, for each rename.
         .config("spark.sql.streaming.checkpointFileManagerClass", CHECKPOINT_FILES)
         .config("spark.hadoop.fs.AbstractFileSystem.file.impl", RAW_LOCAL_FILES)
         .config("spark.sql.warehouse.dir", str(settings.lake_dir))
         .config("spark.sql.artifact.isolation.enabled", "false")
         .config("spark.sql.catalogImplementation", catalog_implementation(settings))
-        .config("spark.hadoop.hive.exec.scratchdir", str(scratch / "hive"))
-        .config("spark.hadoop.hive.exec.local.scratchdir", str(scratch / "hive-local"))
+        .config("spark.hadoop.hive.exec.scratchdir", str(own / "hive"))
+        .config("spark.hadoop.hive.exec.local.scratchdir", str(own / "hive-local"))
         .config("spark.hadoop.hive.server2.logging.operation.enabled", "false")
         .getOrCreate()
     )
@@ -75,3 +81,36 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         session.stop()
         raise
     return session
+
+
+def scratch(settings: LakeSettings) -> Path:
+    """The folder with the folders for temporary files of each process."""
+    return settings.home_dir / "spark"
+
+
+def delete_scratch_of_dead(settings: LakeSettings) -> None:
+    """Delete the temporary files of processes that were killed, as these may hold rows of people.
+
+    Called when a session starts, and by `lakehouse forget`. Spark deletes its own when it stops.
+    """
+    for file in scratch(settings).glob("*.lock"):
+        lock = FileLock(file, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            continue
+        shutil.rmtree(file.with_suffix(""), ignore_errors=True)
+        file.unlink(missing_ok=True)
+        lock.release()
+
+
+def _own_scratch(settings: LakeSettings) -> Path:
+    """A new folder for the temporary files of this process."""
+    scratch(settings).mkdir(parents=True, exist_ok=True)
+    delete_scratch_of_dead(settings)
+    folder = scratch(settings) / secrets.token_hex(4)
+    lock = FileLock(folder.with_suffix(".lock"), timeout=0)
+    lock.acquire()
+    _held.append(lock)
+    folder.mkdir()
+    return folder

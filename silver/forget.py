@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from bronze.declarations import Topic, hash_column, snake_case
 from bronze.direct import DirectTable
 from bronze.envelope import ENVELOPE, POSITION_FIELDS
+from bronze.pseudonyms import PseudonymSecret
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
@@ -32,31 +33,47 @@ from silver.tables import (
 )
 
 
-def remember(
-    spark: SparkSession, settings: LakeSettings, person: Person, reason: str, messages: int
-) -> None:
-    """Note in `silver.forgotten` that a person is forgotten: what comes from now on is concealed.
+def secret_of_forgotten(settings: LakeSettings) -> PseudonymSecret:
+    """The secret of the pseudonyms.
 
     Raises:
         SettingsError: others were forgotten with another secret.
     """
+    if not FORGOTTEN.exists(settings):
+        return known_secret(settings, set())
+    rows = DirectTable(FORGOTTEN, settings).rows(["secret"])
+    return known_secret(settings, {row["secret"] for row in rows})
+
+
+def remember(
+    settings: LakeSettings, person: Person, found: Iterable[Found], reason: str, run: str
+) -> None:
+    """Note in `silver.forgotten` that a person is forgotten: what comes from now on is concealed.
+
+    Args:
+        settings: the lake.
+        person: the person.
+        found: the person's messages.
+        reason: why.
+        run: id of the run; called again with it, nothing is noted twice.
+
+    Raises:
+        SettingsError: others were forgotten with another secret.
+    """
+    secret = secret_of_forgotten(settings)
     FORGOTTEN.create(settings)
-    table = DirectTable(FORGOTTEN, settings)
-    known = {row["secret"] for row in table.rows(["secret"])}
-    secret = known_secret(settings, known)
     whole = {
         "topic": person.topic.name,
         "forgotten_at": dt.datetime.now(dt.timezone.utc),
         "reason": reason,
-        "messages": messages,
+        "messages": sum(len(each.messages) + len(each.refused) for each in found),
         "secret": secret.fingerprint(),
     }
-    table.append(
-        [
-            {**whole, "person": person_hash(secret.read(), person.topic.name, key)}
-            for key in person.pseudonyms
-        ]
-    )
+    rows = [
+        {**whole, "person": person_hash(secret.read(), person.topic.name, key)}
+        for key in person.pseudonyms
+    ]
+    DirectTable(FORGOTTEN, settings).append_once(rows, f"lakehouse.forget.{run}", 0)
 
 
 class Removal:

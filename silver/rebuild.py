@@ -7,7 +7,9 @@ new tables have numbers of their own, above all before, so whoever follows silve
 sees all rows again.
 """
 
+import hashlib
 import shutil
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -15,9 +17,9 @@ from pydantic import PrivateAttr
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Checkpoint, claim, claim_tables
+from bronze.checkpoint import Checkpoint, claim, claim_tables, interrupted
 from bronze.direct import DirectTable, OpenTables
-from bronze.durable import write_durably
+from bronze.durable import delete_durably, write_durably
 from bronze.errors import LakehouseError, SettingsError
 from bronze.failures import explain
 from bronze.job import await_streams
@@ -61,17 +63,27 @@ def rebuild(
     require_bronze(settings, topics)
     checkpoint = claim(settings, QUERY, COMMAND)
     side = _beside(settings)
+    built, asked = side.lake_dir / BUILT, _asked(topics, begin)
     try:
-        if not (side.lake_dir / BUILT).exists():
+        # What was built and not swapped may be old by now.
+        is_swapping = interrupted(Path(checkpoint.path)) is not None
+        if not (is_swapping and built.exists() and built.read_text() == asked):
             _prepare(spark, settings, side, topics, begin)
             await_streams(refine(spark, side, topics, available_now=True))
-            write_durably(side.lake_dir / BUILT, "")
+            write_durably(built, asked)
         checkpoint.expect(COMMAND)
         _swap(spark, settings, side, topics, checkpoint)
+        delete_durably(built)  # first, as the next replay must not swap it again
         checkpoint.expect(None)
         _clear(settings, side)
     finally:
         checkpoint.release()
+
+
+def _asked(topics: TopicFile, begin: Cut | None) -> str:
+    """A fingerprint of what a replay is to build: the declarations, and where it begins."""
+    text = f"{topics.model_dump_json()} {begin.silver_batch if begin else ''}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _SideLake(LakeSettings):

@@ -156,7 +156,7 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
     assert_others_are_as_they_were(lake, [*first_batch(), *second_batch()])
     assert_books_agree(lake, {"bronze.users": 12, "bronze.orders": 8})
     note = DirectTable(FORGOTTEN, settings).rows(["topic", "reason", "messages"])
-    assert note == [{"topic": "users", "reason": "asked for", "messages": 10}] * 4
+    assert note == [{"topic": "users", "reason": "asked for", "messages": 10}] * 2
     open_ = lake.table("quarantine").where("status = 'open'").collect()
     assert [bytes(row.payload) for row in open_] == [OTHER]
 
