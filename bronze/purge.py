@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from bronze.errors import LakehouseError
 from bronze.files import files_of
 from bronze.settings import LakeSettings
+from bronze.sql import delta_at, literal
 from bronze.storage import delete_file, files_below, in_bucket, is_table, open_table
 
 LOG = "_delta_log"
@@ -24,8 +25,9 @@ PARQUET_END = b"PAR1"
 
 def commit_nothing(spark: SparkSession, path: str, note: str) -> None:
     """Make a version whose commit tells of no row, as `purge` must keep the last one."""
-    quoted = path.replace("`", "``")
-    spark.sql(f"ALTER TABLE delta.`{quoted}` SET TBLPROPERTIES ('lakehouse.purged' = '{note}')")
+    spark.sql(
+        f"ALTER TABLE {delta_at(path)} SET TBLPROPERTIES ('lakehouse.purged' = {literal(note)})"
+    )
 
 
 def purge(settings: LakeSettings, path: str) -> int:

@@ -200,6 +200,9 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         if folder.expanduser().is_file():
             message = f"{folder} is a file, not a folder"
             raise ValueError(message)
+        if odd := {"%", "\\"} & {*str(folder)}:
+            message = f"{folder} has {odd.pop()} in its name, which Delta's readers take otherwise"
+            raise ValueError(message)
         if ADDRESS.match(str(folder)):
             known = "a folder or s3://BUCKET/PREFIX" if info.field_name == "lake" else "a folder"
             message = (

@@ -17,6 +17,7 @@ from bronze.checksums import write_checksum
 from bronze.envelope import ADDED, ENVELOPE, Column
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings
+from bronze.sql import delta_at, identifier, literal
 from bronze.storage import is_table, storage_options, tables_below
 
 if TYPE_CHECKING:  # `lakehouse status` does without Spark
@@ -97,9 +98,9 @@ class TableSpec:
         known = StructType.fromJson(json.loads(delta.schema().to_json()))
         added = list(self._missing(self._columns(), known))
         for place, kind, after in added:
-            quoted = ".".join(f"`{name}`" for name in place.split("."))
-            where = f"AFTER `{after}`" if after else "FIRST"
-            table = f"delta.`{self.path(settings)}`"
+            quoted = ".".join(map(identifier, place.split(".")))
+            where = f"AFTER {identifier(after)}" if after else "FIRST"
+            table = delta_at(self.path(settings))
             spark.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted} {kind} {where})")
         return [place for place, _, _ in added]
 
@@ -145,7 +146,7 @@ class TableSpec:
     def _columns(self) -> StructType:
         from pyspark.sql.types import StructType
 
-        ddl = ", ".join(f"`{column.name}` {column.type}" for column in self.columns)
+        ddl = ", ".join(f"{identifier(column.name)} {column.type}" for column in self.columns)
         return cast(StructType, StructType.fromDDL(ddl))  # an empty frame would cost a second
 
     def _schema(self) -> str:
@@ -160,11 +161,11 @@ class TableSpec:
         self, spark: SparkSession, settings: LakeSettings, name: str, value: str | None
     ) -> None:
         """Set a property of the existing table, or take it away (None)."""
-        path = self.path(settings).replace("`", "``")
+        alter, named = f"ALTER TABLE {delta_at(self.path(settings))}", literal(name)
         if value is None:
-            spark.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{name}')")
+            spark.sql(f"{alter} UNSET TBLPROPERTIES IF EXISTS ({named})")
         else:
-            spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{name}' = '{value}')")
+            spark.sql(f"{alter} SET TBLPROPERTIES ({named} = {literal(value)})")
 
     def read(
         self, spark: SparkSession, settings: LakeSettings, version: int | None = None

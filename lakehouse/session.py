@@ -45,7 +45,8 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     classes = classes_folder(settings)
     classes.mkdir(parents=True, exist_ok=True)  # Java passes over one that is not there yet
     java_options = (
-        f"-Djava.io.tmpdir={own} -Dderby.stream.error.file={own}/derby.log "
+        f"{_option(f'-Djava.io.tmpdir={own}')} "
+        f"{_option(f'-Dderby.stream.error.file={own}/derby.log')} "
         f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
         "-XX:-DontCompileHugeMethods "  # as Spark makes for a MERGE
         f"{settings.java_options}"
@@ -114,3 +115,9 @@ def _own_scratch(settings: LakeSettings) -> Path:
     _held.append(lock)
     folder.mkdir()
     return folder
+
+
+def _option(text: str) -> str:
+    """An option of Java as Spark reads it from a list of them; a folder's name may have blanks."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -27,6 +27,7 @@ from bronze.linking import LinkedTable
 from bronze.options import epoch_ms
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.sql import delta_at
 from bronze.storage import delete, in_bucket, open_table
 from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
 from bronze.topics import TopicFile
@@ -133,7 +134,10 @@ def cut_at(settings: LakeSettings, moment: str) -> Cut:
             settings, lambda row: int(row["committed_at"].timestamp() * 1000) <= instant
         )
     if cut is None:
-        message = f"There is no cut of silver at '{moment}'; the table silver.cuts has them all."
+        message = (
+            f"There is no cut of silver at '{moment}'; the table silver.cuts has those of the last "
+            f"{settings.history_days} days."
+        )
         raise SettingsError(message)
     return cut
 
@@ -231,8 +235,7 @@ def _make_ready(
     if not table.exists(settings):
         checkpoint.own(spark, settings, table)
     if DELETION_VECTORS in table.properties:
-        quoted = table.path(side).replace("`", "``")
-        spark.sql(f"REORG TABLE delta.`{quoted}` APPLY (PURGE)")
+        spark.sql(f"REORG TABLE {delta_at(table.path(side))} APPLY (PURGE)")
     for name in HINDERING & table.properties.keys():
         table.set_property(spark, settings, name, None)
     protect_table(

@@ -27,6 +27,7 @@ from bronze.direct import DirectTable
 from bronze.errors import SettingsError
 from bronze.failures import explain
 from bronze.settings import LakeSettings
+from bronze.sql import literal
 from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
 from silver.arrivals import few
@@ -63,11 +64,9 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
             )
     for view in topics.views.values():
         if not view.key:
-            comment = view.description.replace("\\", "\\\\").replace("'", "\\'")
+            comment = literal(view.description)
             try:
-                session.sql(
-                    f"CREATE OR REPLACE VIEW `{view.name}` COMMENT '{comment}' AS {view.sql}"
-                )
+                session.sql(f"CREATE OR REPLACE VIEW `{view.name}` COMMENT {comment} AS {view.sql}")
             except PySparkException as error:
                 raise _refusal(view, f"is refused by Spark: {explain(error)}") from error
 
