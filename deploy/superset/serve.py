@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from bronze.command import exit_with
+from bronze.environment import plain_environment
 from bronze.errors import LakehouseError
 from bronze.settings import LakeSettings, load_settings
 from gold.endpoint import endpoint_running
@@ -102,7 +103,7 @@ def _set_up(bin_folder: Path, state: Path, settings: LakeSettings) -> None:
 
 def _environment(state: Path) -> dict[str, str]:
     return {
-        **os.environ,
+        **plain_environment("SUPERSET_"),
         "FLASK_APP": "superset",
         "SUPERSET_HOME": str(state),
         "SUPERSET_SECRET_KEY": (state / "secret_key").read_text(),
