@@ -10,12 +10,16 @@ import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from bronze.offsets import Position
 from bronze.options import PulsarOptions
+from bronze.records import KEPT_DAYS, append_record
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 NAME = "incomplete_messages"
 OPEN, COMPLETE, LOST = "open", "complete", "lost"
@@ -71,17 +75,13 @@ class IncompleteTable:
         """Append rows to the table, which is created if it does not exist."""
         if not messages or self.path is None:
             return
-        import deltalake
-
-        if "://" not in self.path:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         now = dt.datetime.now(dt.timezone.utc)
         rows = [(now, m[0], m[1], str(m.first), str(m.last), *m[4:]) for m in messages]
         columns = [list(column) for column in zip(*rows, strict=True)]
         table = pa.Table.from_arrays(
             [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
         )
-        deltalake.write_deltalake(self.path, table, mode="append", storage_options=self.storage)
+        append_record(self.path, table, self.storage, _drop_completed)
 
     def first_chunks(self, now_ms: int) -> dict[str, Position]:
         """The first chunk of a message that may still be completed, the earliest per partition.
@@ -120,5 +120,23 @@ class IncompleteTable:
             table = deltalake.DeltaTable(self.path, storage_options=self.storage)
         except TableNotFoundError:
             return []
-        rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda r: r["recorded_at"])
-        return list({(r["topic_partition"], r["message"]): r for r in rows}.values())
+        return _newest(table)
+
+
+def _drop_completed(table: "DeltaTable") -> None:
+    """Of the messages that were last recorded long ago, keep those that are not complete, once."""
+    import deltalake
+
+    old = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=KEPT_DAYS)
+    left = [r for r in _newest(table) if r["state"] != COMPLETE and r["recorded_at"] < old]
+    deltalake.write_deltalake(
+        table,
+        pa.Table.from_pylist(left, SCHEMA),
+        mode="overwrite",
+        predicate=f"recorded_at < '{old.isoformat()}'",
+    )
+
+
+def _newest(table: "DeltaTable") -> list[dict[str, Any]]:
+    rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda r: r["recorded_at"])
+    return list({(r["topic_partition"], r["message"]): r for r in rows}.values())

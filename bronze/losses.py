@@ -2,13 +2,13 @@
 
 import datetime as dt
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import deltalake
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from bronze.offsets import Position
+from bronze.records import append_record
 
 # Grain: one range of a topic partition that was lost.
 SCHEMA = pa.schema(
@@ -52,14 +52,7 @@ class LossTable:
             "up_to": up_to,
             "reason": why,
         }
-        if "://" not in self.path:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        deltalake.write_deltalake(
-            self.path,
-            pa.Table.from_pylist([row], SCHEMA),
-            mode="append",
-            storage_options=self.storage,
-        )
+        append_record(self.path, pa.Table.from_pylist([row], SCHEMA), self.storage)
 
     def recorded(self, subscription: str, partition: str, after: Position) -> Position:
         """Up to where losses are recorded, one after the other, from a position on."""
