@@ -16,7 +16,7 @@ from bronze.checksums import write_checksum
 from bronze.files import files_of, newest
 from bronze.settings import LakeSettings
 from bronze.storage import open_table
-from bronze.tables import TableSpec
+from bronze.tables import APPEND_ONLY, TableSpec
 
 FEW_FILES = 32
 CHANGE_TYPE = "_change_type"
@@ -158,6 +158,29 @@ class DirectTable:
         shared = [bisect_right(lows, high) - bisect_left(highs, low) for low, high in known]
         return statistics.fmean(shared) if shared else 0
 
+    def latest(self, order: str, columns: Sequence[str]) -> dict[str, Any] | None:
+        """Columns of the row with the latest instant in one of them; None if there is no row.
+
+        By the files' statistics only those are read that may have it, so the time does not grow
+        with the table.
+        """
+        known = self.newest(order)
+        condition = None if known is None else f'"{order}" >= {_literal(known)}'
+        return max(self.rows(columns, condition), key=lambda row: row[order], default=None)
+
+    def delete(self, condition: str, instead: Sequence[dict[str, Any]] = ()) -> None:
+        """Delete the rows that meet a condition, and in the same commit append others that do.
+
+        Args:
+            condition: SQL of DataFusion.
+            instead: rows of the columns of the table.
+        """
+        if self.configuration(APPEND_ONLY) == "true":  # as earlier versions created it
+            self._delta.alter.set_table_properties({APPEND_ONLY: "false"})
+        rows = self._as_table(instead)
+        write_deltalake(self._delta, rows, mode="overwrite", predicate=condition)
+        write_checksum(self._delta)
+
     def newest(self, column: str) -> dt.datetime | None:
         """The latest instant in a column, cut to the millisecond; None if there is none."""
         return newest(files_of(self._delta), column)
@@ -168,8 +191,12 @@ class DirectTable:
         return str(self._delta.metadata().id)
 
     def vacuum(self, days: int) -> int:
-        """Delete files that no version of the last days names; returns how many."""
-        return len(self._delta.vacuum(retention_hours=days * 24, dry_run=False))
+        """Delete files that no version of the last days names; returns how many.
+
+        All files are listed, as the log forgets in time which were removed, and never knew those of
+        a writer that was killed.
+        """
+        return len(self._delta.vacuum(retention_hours=days * 24, dry_run=False, full=True))
 
     def compact(self, size: int) -> None:
         """Write files anew that are smaller than so many bytes, some of them into one."""

@@ -62,7 +62,10 @@ class Cut:
 def latest_cut(
     settings: LakeSettings, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
 ) -> Cut | None:
-    """The last cut that was made, of those whose `silver_batch` and `committed_at` fit, or None."""
+    """The last cut that was made, of those whose `silver_batch` and `committed_at` fit, or None.
+
+    Cuts are kept for `history_days`, as the versions that they name are.
+    """
     table = DirectTable(CUTS, settings)
     made = [row for row in table.rows(["silver_batch", "committed_at"]) if among(row)]
     if not made:

@@ -19,6 +19,7 @@ from bronze.pseudonyms import PseudonymSecret
 from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
+from bronze.upkeep import compact
 from silver.forgotten import FORGOTTEN, known_secret, person_hash
 from silver.merging import Values
 from silver.person import Found, Person, referring
@@ -73,7 +74,9 @@ def remember(
         {**whole, "person": person_hash(secret.read(), person.topic.name, key)}
         for key in person.pseudonyms
     ]
-    DirectTable(FORGOTTEN, settings).append_once(rows, f"lakehouse.forget.{run}", 0)
+    table = DirectTable(FORGOTTEN, settings)
+    table.append_once(rows, f"lakehouse.forget.{run}", 0)
+    compact(table, FORGOTTEN.full_name)
 
 
 class Removal:

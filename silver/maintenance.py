@@ -15,6 +15,7 @@ from bronze.settings import LakeSettings
 from bronze.tables import TableSpec
 from bronze.topics import TopicFile
 from bronze.upkeep import FILE_SIZE, Daily, compact
+from silver.retention import drop_old_batches
 from silver.tables import DELETION_VECTORS, silver_tables
 from silver.tombstones import collect_tombstones
 
@@ -53,13 +54,15 @@ class Maintenance:
                 collect_tombstones(spark, self._settings, topic, dt.datetime.now(dt.timezone.utc))
 
     def after(self, spark: SparkSession, batch_id: int) -> None:
-        """Compact what has many small files; once a day, delete files of old versions."""
+        """Compact what has many small files; once a day, delete old records and old versions."""
         if batch_id % EVERY_BATCHES == 0:
             for table in self._tables:
                 self._compact(spark, table)
         if self._daily.is_due():
             for table in self._tables:
                 self._cluster(spark, table)
+            drop_old_batches(self._settings, dt.datetime.now(dt.timezone.utc))
+            for table in self._tables:
                 table.open(spark, self._settings).vacuum(self._settings.history_days * 24)
             self._daily.done()
 

@@ -20,8 +20,9 @@ from bronze.direct import DirectTable, OpenTables
 from bronze.envelope import ORDER_FIELDS, POSITION_FIELDS
 from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.settings import LakeSettings
-from bronze.tables import match
+from bronze.tables import TableSpec, match
 from bronze.topics import TopicFile
+from bronze.upkeep import compact
 from silver.cuts import Cut, latest_cut
 from silver.reconcile import rows_of_batch
 from silver.refine import QUERY, Refinery
@@ -213,9 +214,15 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         zeros = dict.fromkeys(("messages_in", "waiting", "late"), 0)
         rows.append({"silver_batch": number, "topic": topic, **zeros, **change})
     if rows:
-        DirectTable(RECONCILIATION, settings).append(rows)
+        _append(RECONCILIATION, settings, rows)
         before = latest_cut(settings)
         ends = {n: json.loads(p) for n, p in before.positions.items()} if before else {}
         cut = Cut.now(OpenTables(settings), topics, number, ends)
-        DirectTable(CUTS, settings).append([cut.row()])
+        _append(CUTS, settings, [cut.row()])
     return total
+
+
+def _append(table: TableSpec, settings: LakeSettings, rows: list[dict[str, Any]]) -> None:
+    direct = DirectTable(table, settings)
+    direct.append(rows)
+    compact(direct, table.full_name)

@@ -51,7 +51,8 @@ RECONCILIATION = TableSpec(
     "silver",
     "reconciliation",
     "The books. Grain: one batch and topic; messages_in = applied + superseded + quarantined + "
-    "discarded. Batches below 0 are decisions about the quarantine",
+    "discarded. Batches below 0 are decisions about the quarantine; all batches older than "
+    "history_days are one row of each topic",
     (
         Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
         Column("topic", "string", "Short name of the topic", nullable=False),
@@ -65,21 +66,19 @@ RECONCILIATION = TableSpec(
         Column("late", "bigint", "Messages behind the watermark before this batch", nullable=False),
         Column("max_lateness_ms", "bigint", "How far the latest of them was behind it"),
     ),
-    {APPEND_ONLY: "true"},
 )
 
 CUTS = TableSpec(
     "silver",
     "cuts",
     "Versions of all tables that belong together. Grain: one batch of the silver query, or, below "
-    "0, one decision about the quarantine",
+    "0, one decision about the quarantine, of the last history_days",
     (
         Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
         Column("committed_at", "timestamp", "When it was finished", nullable=False),
         Column("versions", "map<string,bigint>", "Delta version by table name", nullable=False),
         Column("positions", "map<string,string>", "By topic: read up to here", nullable=False),
     ),
-    {APPEND_ONLY: "true"},
 )
 
 SCHEMAS = TableSpec(

@@ -1,0 +1,52 @@
+"""Drops what the audit and the cuts say of old batches, which would grow with every batch.
+
+A cut is of use while the versions are kept that it names. The audit is of use as its totals.
+"""
+
+import datetime as dt
+from itertools import groupby
+from typing import Any
+
+from bronze.direct import DirectTable
+from bronze.settings import LakeSettings
+from silver.books import COUNTS
+from silver.tables import CUTS, RECONCILIATION
+
+
+def drop_old_batches(settings: LakeSettings, now: dt.datetime) -> None:
+    """Delete the cuts older than `history_days`, except the latest, and make the audit of their
+    batches one row for each topic. Called by maintenance between two batches.
+
+    Each is one commit. The audit comes first, as the cuts tell which batches are old; after a crash
+    in between, the cuts go the next time.
+    """
+    cuts = DirectTable(CUTS, settings)
+    latest = cuts.latest("committed_at", ["committed_at"])
+    if latest is None:
+        return
+    end = min(now - dt.timedelta(days=settings.history_days), latest["committed_at"])
+    old = f"committed_at < '{end.isoformat()}'"
+    batches = [row["silver_batch"] for row in cuts.rows(["silver_batch"], old)]
+    if not batches:
+        return
+    _fold(DirectTable(RECONCILIATION, settings), max(batches))
+    cuts.delete(old)
+
+
+def _fold(audit: DirectTable, last: int) -> None:
+    """Make one row for each topic of the batches from 0 to `last`."""
+    of_them = f"silver_batch >= 0 AND silver_batch <= {last}"
+    names = [column.name for column in RECONCILIATION.columns]
+    rows = sorted(audit.rows(names, of_them), key=lambda row: row["topic"])
+    if rows:
+        topics = groupby(rows, key=lambda row: row["topic"])
+        audit.delete(of_them, [_sum(topic, last, list(each)) for topic, each in topics])
+
+
+def _sum(topic: str, last: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    counts = {name: sum(row[name] for row in rows) for name in COUNTS}
+    latest = {
+        name: max((row[name] for row in rows if row[name] is not None), default=None)
+        for name in ("watermark", "max_lateness_ms")
+    }
+    return {"silver_batch": last, "topic": topic, **counts, **latest}

@@ -1,0 +1,132 @@
+"""What silver keeps about its batches does not grow with them, and tells the same."""
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from bronze.direct import DirectTable
+from bronze.settings import LakeSettings, load_settings
+from bronze.tables import APPEND_ONLY
+from silver.books import BookTotals
+from silver.cuts import last_batch, latest_cut
+from silver.reconcile import Watermarks
+from silver.retention import drop_old_batches
+from silver.tables import CUTS, RECONCILIATION
+
+NOW = dt.datetime(2026, 6, 1, tzinfo=dt.timezone.utc)
+TOPICS = ("orders", "users")
+BATCHES = 3000  # one each five minutes, some ten days
+STEP = dt.timedelta(minutes=5)
+COUNTS = ("messages_in", "applied", "superseded", "quarantined", "discarded", "waiting", "late")
+
+
+def committed_at(number: int) -> dt.datetime:
+    return NOW - STEP * (BATCHES - number)
+
+
+def row(number: int, topic: str) -> dict[str, Any]:
+    counts = {name: (number * place) % 11 for place, name in enumerate(COUNTS, 1)}
+    watermark = committed_at(number) if topic == "orders" and number % 3 else None
+    lateness = number % 1000 if number % 2 else None
+    key = {"silver_batch": number, "topic": topic}
+    return {**key, **counts, "watermark": watermark, "max_lateness_ms": lateness}
+
+
+ROWS = [row(number, topic) for number in range(BATCHES) for topic in TOPICS]
+DECISIONS = [{**row(7, "orders"), "silver_batch": -1, "watermark": None}]
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> LakeSettings:
+    """The records of an earlier version, to which rows could only be added, in many files."""
+    settings = load_settings(home=tmp_path)
+    for table in (CUTS, RECONCILIATION):
+        table.create(settings, {APPEND_ONLY: "true"})
+    cuts = [
+        {
+            "silver_batch": number,
+            "committed_at": committed_at(number),
+            "versions": [("silver.cuts", number + 1)],
+            "positions": [("orders", str(number))],
+        }
+        for number in range(BATCHES)
+    ]
+    for begin in range(0, BATCHES, 100):
+        append(settings, CUTS.path(settings), cuts[begin : begin + 100])
+        append(settings, RECONCILIATION.path(settings), ROWS[2 * begin : 2 * (begin + 100)])
+    append(settings, RECONCILIATION.path(settings), DECISIONS)
+    return settings
+
+
+def append(settings: LakeSettings, path: str, rows: list[dict[str, Any]]) -> None:
+    table = DeltaTable(path)
+    write_deltalake(
+        table, pa.Table.from_pylist(rows, pa.schema(table.schema().to_arrow())), mode="append"
+    )
+
+
+def told(settings: LakeSettings) -> tuple[object, ...]:
+    """All that is read of the audit and the cuts, but for old moments."""
+    books = BookTotals(settings)
+    books.read()
+    totals = {topic: (books.of_batches(topic), books.now(topic)) for topic in TOPICS}
+    return totals, Watermarks.read(settings, BATCHES), latest_cut(settings), last_batch(settings)
+
+
+def test_old_batches_are_one_row_and_the_totals_stay(
+    spark: SparkSession, lake: LakeSettings
+) -> None:
+    before = told(lake)
+    first_kept = next(n for n in range(BATCHES) if committed_at(n) >= NOW - dt.timedelta(days=7))
+    for _ in range(2):  # again, as after a crash, it changes nothing
+        drop_old_batches(lake, NOW)
+        assert told(lake) == before
+        cuts = DirectTable(CUTS, lake).column("silver_batch").to_pylist()
+        assert sorted(cuts) == [*range(first_kept, BATCHES)]
+        audit = DirectTable(RECONCILIATION, lake).rows(["silver_batch", "topic", *COUNTS])
+        numbers = Counter(each["silver_batch"] for each in audit)
+        assert numbers.pop(-1) == 1
+        assert numbers == dict.fromkeys(range(first_kept - 1, BATCHES), len(TOPICS))
+        for topic in TOPICS:
+            [folded] = [
+                each
+                for each in audit
+                if (each["silver_batch"], each["topic"]) == (first_kept - 1, topic)
+            ]
+            old = [each for each in ROWS[: 2 * first_kept] if each["topic"] == topic]
+            assert {n: folded[n] for n in COUNTS} == {n: sum(r[n] for r in old) for n in COUNTS}
+    for table in (CUTS, RECONCILIATION):
+        assert table.read(spark, lake).count() == DirectTable(table, lake).count_rows()
+
+
+def test_a_kill_between_the_audit_and_the_cuts_is_made_good_the_next_day(
+    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = told(lake)
+    delete = DirectTable.delete
+
+    def kill(self: DirectTable, condition: str, *rest: Any) -> None:
+        if "committed_at" in condition:
+            raise KeyboardInterrupt
+        delete(self, condition, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DirectTable, "delete", kill)
+        with pytest.raises(KeyboardInterrupt):
+            drop_old_batches(lake, NOW)
+    assert told(lake) == before
+    drop_old_batches(lake, NOW + dt.timedelta(days=1))
+    assert told(lake) == before
+
+
+def test_the_latest_cut_stays_however_old(lake: LakeSettings) -> None:
+    before = told(lake)
+    drop_old_batches(lake, NOW + dt.timedelta(days=365))
+    assert told(lake) == before
+    assert DirectTable(CUTS, lake).count_rows() == 1
