@@ -1,7 +1,12 @@
 """`lakehouse publish-table`: the changes of a Delta table as a keyed changelog topic.
 
 One streaming query reads the table's change data feed (first the rows that are there) and sends
-each change as JSON: the columns, and in `op` what happened: c(reated), u(pdated) or d(eleted).
+each change as JSON: the columns, and in `op` what happened: c(reated), u(pdated) or d(eleted). A
+consumer that applies all changes has the rows of the table. From a state table of silver it has the
+rows of the view, which are those of keys that are not deleted. The marks of truncations and of
+collected tombstones are not sent: a truncation deletes rows in the same commit, and each of them
+is sent as a delete of its key.
+
 Order: changes of a key stay in order, as one task sends them to one topic partition. Guarantee:
 exactly once where the namespace has message deduplication on, else at least once, see
 `bronze/sink.py`.
@@ -26,6 +31,9 @@ from bronze.streams import Stream
 FEED = "delta.enableChangeDataFeed"
 NAME = re.compile(r"([A-Za-z]\w*)\.([A-Za-z]\w*)")
 DELETED = "is_deleted"  # how silver's state tables keep a key that is deleted
+MARK = "mark"  # and how they keep what is known of no key in particular
+OF_SILVER = {DELETED, MARK, "position"}  # topics have no fields of these names
+NULL = "\\N"  # in a message key
 OURS = (
     *(DELETED, "silver_batch", "arrived_batch"),
     *("_change_type", "_commit_version", "_commit_timestamp"),
@@ -56,7 +64,7 @@ def publish_table(
         table: `<layer>.<name>`, with its change data feed on.
         topic: short name in our namespace, or `persistent://tenant/namespace/topic`. Created where
             it is absent, with its messages kept for ever.
-        key: columns that identify a row, and make the message key with `|` between.
+        key: columns that identify a row, and make the message key with `|` between; NULL is `\\N`.
         op: name of the field that says what happened.
         partitions: of the topic, if it is created.
         available_now: whether to end when everything is sent.
@@ -98,23 +106,31 @@ def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:
     """Rows of a change data feed as rows for `format("pulsar")`, those of a key in order."""
     content = F.struct(_operation(changes).alias(op), *_columns(changes))
     options = {"ignoreNullFields": "false", "timestampFormat": INSTANT}
-    no_key = F.raise_error(F.lit(f"A row has no key: {' or '.join(key)} is NULL."))
-    parts = [part for name in key for part in (F.lit("|"), F.col(name).cast("string"))][1:]
+    texts = [F.coalesce(F.col(name).cast("string"), F.lit(NULL)) for name in key]
     return (
-        changes.where("_change_type != 'update_preimage'")
+        _of_rows(changes)
+        .where("_change_type != 'update_preimage'")
         .repartition(TASKS, *key)
         # 'delete' comes before 'insert' of the same key and commit.
         .sortWithinPartitions("_commit_version", *key, "_change_type")
         .select(
-            F.coalesce(F.concat(*parts), no_key.cast("string")).alias("key"),
+            F.concat_ws("|", *texts).alias("key"),
             F.to_json(content, options).alias("payload"),
             F.col("_commit_timestamp").alias("event_time"),
         )
     )
 
 
+def _of_rows(changes: DataFrame) -> DataFrame:
+    """The changes that say something of a key, so not those of marks and of forgotten deletes."""
+    if MARK in _columns(changes) or MARK not in changes.columns:
+        return changes
+    return changes.where(f"{MARK} IS NULL AND NOT ({DELETED} AND _change_type = 'delete')")
+
+
 def _columns(changes: DataFrame) -> list[str]:
-    return [name for name in changes.columns if name not in OURS]
+    ours = {*OURS, MARK} if {*changes.columns} >= OF_SILVER else {*OURS}
+    return [name for name in changes.columns if name not in ours]
 
 
 def _check_columns(columns: Sequence[str], key: Sequence[str], op: str) -> None:

@@ -1,5 +1,6 @@
 """The changes of a table as a changelog, sent to a real topic, and read back into a table."""
 
+import datetime as dt
 import json
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from bronze.topics import load_topics
 from lakehouse.broker import Broker
 from lakehouse.publish import create_topics
 from lakehouse.publish_table import publish_table
+from silver.tombstones import collect_tombstones
 
 TOPICS = """
 [topics.accounts]
@@ -33,6 +35,17 @@ bank = "string"
 id = "long"
 owner = { type = "string", required = false }
 balance = "decimal(12,2)"
+"""
+CAPTURED = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+envelope = "debezium"
+updates = "{updates}"
+tombstones_days = 1
+[topics.people.fields]
+id = "long"
+name = {{ type = "string", required = false }}
 """
 KEY = ["bank", "id"]
 PEOPLE = Path(__file__).resolve().parents[2] / "docs" / "people.toml"
@@ -70,12 +83,12 @@ def send(lake: ShopLake) -> Send:
     return send_it
 
 
-def sent(lake: ShopLake) -> list[Row]:
+def sent(lake: ShopLake, topic: str = "accounts") -> list[Row]:
     lake.spark.dataSource.register(PulsarDataSource)
     rows = (
         lake.spark.read.format("pulsar")
         .options(**lake.settings.connection.options())
-        .option("topic", lake.settings.full_topic("accounts"))
+        .option("topic", lake.settings.full_topic(topic))
         .load()
         .collect()
     )
@@ -155,6 +168,62 @@ def test_a_deleted_key_of_silvers_state_is_sent_as_a_delete(lake: ShopLake, send
         "y|1": ["c", "d"],
     }
     assert all(row.keys() == {"op", "bank", "id"} for rows in found.values() for row in rows)
+
+
+@pytest.mark.parametrize("updates", ["whole", "partial"])
+def test_a_consumer_has_the_rows_of_silvers_view_after_truncations_and_collected_tombstones(
+    spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path, updates: str
+) -> None:
+    lake = ShopLake(spark, settings, declared(tmp_path, CAPTURED.format(updates=updates)))
+    create_topics(settings, lake.topics)
+    people = lake.topics.topics["people"]
+    right: dict[int, str] = {}
+
+    def capture(*changes: tuple[str, int, str]) -> None:
+        """Changes as Debezium captures them, and what they make of the rows."""
+        for op, key, name in changes:
+            if op == "t":
+                right.clear()
+            elif op == "d":
+                right.pop(key, None)
+            else:
+                right[key] = name
+        row = [(op, {"id": key, "name": name}) for op, key, name in changes]
+        payloads = [
+            {"op": op, "before": each if op == "d" else None, "after": each if op in "cu" else None}
+            for op, each in row
+        ]
+        lake.send("people", [("k", json.dumps(each).encode()) for each in payloads])
+        lake.catch_up()
+
+    def consumed(topic: str) -> dict[int, str]:
+        """What a consumer has that applies the topic from its begin."""
+        options: dict[str, Any] = {"key": ["id"], "available_now": True}
+        await_streams([publish_table(spark, settings, "silver.people_state", topic, **options)])
+        rows: dict[int, str] = {}
+        for message in sent(lake, topic):
+            content = json.loads(message.payload)
+            assert "mark" not in content
+            assert message.key == str(content["id"])
+            if content["op"] == "d":
+                rows.pop(content["id"], None)
+            else:
+                rows[content["id"]] = content["name"]
+        return rows
+
+    capture(("c", 1, "a"), ("c", 2, "b"), ("c", 3, "c"), ("d", 2, "b"))
+    assert consumed("followed") == right == {1: "a", 3: "c"}
+    capture(("u", 3, "d"), ("t", 0, ""), ("c", 4, "e"), ("c", 1, "f"))
+    assert consumed("followed") == right == {4: "e", 1: "f"}
+    capture(("d", 4, "e"), ("c", 5, "g"))
+    then = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=2)
+    assert collect_tombstones(spark, settings, people, then) == 1
+    assert consumed("followed") == right == {1: "f", 5: "g"}
+    capture(("c", 4, "h"), ("c", 2, "i"))
+    assert consumed("followed") == consumed("from-the-rows") == right
+    state = lake.table("people_state")
+    assert {row["mark"] for row in state.collect()} == {None, "truncated", "collected"}
+    assert {r["id"]: r["name"] for r in state.where("NOT is_deleted").collect()} == right
 
 
 def test_an_aggregate_of_a_changelog_is_a_changelog(
