@@ -125,7 +125,7 @@ def order_lines(lake: Bench, count: int, users: int, files: int = 1) -> None:
 
 def drop_catalog(spark: SparkSession) -> None:
     """Forget the tables of another lake."""
-    for layer in ("bronze", "silver", "gold", "gold_build", "cut"):
+    for layer in ("bronze", "silver", "gold", "gold_build", "cut_gold_build"):
         spark.sql(f"DROP DATABASE IF EXISTS {layer} CASCADE")
 
 

@@ -25,11 +25,14 @@ class LinkedTable:
     The latter must have no deletion vectors, as they would stay behind.
     """
 
-    def __init__(self, settings: LakeSettings, source: str, path: str) -> None:
+    def __init__(
+        self, settings: LakeSettings, source: str, path: str, version: int | None = None
+    ) -> None:
+        """`version` is that of the source, the newest if None."""
         self._settings = settings
         self._from = source
         self._to = path
-        self._source = open_table(settings, source)
+        self._source = open_table(settings, source, version)
         self._table = open_table(settings, path)
 
     @property

@@ -116,10 +116,15 @@ def tables_below(settings: LakeSettings, place: Place) -> list[str]:
 
     A log without a commit is no table: a process that was killed while it created one leaves it.
     """
+    names = folders_below(settings, place)
+    return [name for name in names if is_table(settings, f"{place}/{name}")]
+
+
+def folders_below(settings: LakeSettings, place: Place) -> list[str]:
+    """The names of the folders in a folder, or below an address; in order."""
     files, path = _files(settings, place)
     there = files.get_file_info(FileSelector(path, allow_not_found=True))
-    names = sorted(each.base_name for each in there if each.type == FileType.Directory)
-    return [name for name in names if is_table(settings, f"{place}/{name}")]
+    return sorted(each.base_name for each in there if each.type == FileType.Directory)
 
 
 def newest_version(settings: LakeSettings, place: Place) -> int:

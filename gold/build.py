@@ -14,13 +14,13 @@ import hashlib
 import json
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
 from bronze.topics import TopicFile, load_topics
 from gold.dbt import PROJECT, dbt_environment
@@ -28,9 +28,11 @@ from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
 from gold.lineage import told
 from gold.lock import alone, require_whole
+from gold.own import require_own_views
 from gold.publish import PublishedCut, last_published, publish, undo_unpublished
+from gold.records import append_record
 from gold.results import BuildResult, NodeResult, read_results
-from gold.tables import RUNS
+from gold.tables import BUILT, CUT, RUNS
 from silver.personal import protection
 from silver.tables import silver_tables
 
@@ -38,8 +40,6 @@ WAIT_AND_RUN = (
     "import json, sys; from gold.dbt_client import cli; arguments = sys.stdin.readline(); "
     "arguments and cli(json.loads(arguments))"
 )
-# Tests that compare a model with one that is not selected would compare two states of silver.
-BUILDABLE = ("--indirect-selection", "buildable")
 ROWS_SHOWN = 3
 
 log = structlog.get_logger()
@@ -62,9 +62,13 @@ def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
 
 @dataclass(frozen=True)
 class PreparedBuild:
-    """A dbt process that waits for `run`, as loading dbt takes longer than many a build."""
+    """A dbt process that waits for `run`, as loading dbt takes longer than many a build.
+
+    id: what the build's commits and views carry (`own.py`).
+    """
 
     settings: LakeSettings
+    id: str
     process: subprocess.Popen[bytes]
     target: Path
     log: Path
@@ -87,8 +91,7 @@ class PreparedBuild:
             log.info("gold is built anew", reason=why)
         results = self.target / "run_results.json"
         results.unlink(missing_ok=True)
-        if before and (why is None or self.select):
-            undo_unpublished(self.settings, before)
+        versions = undo_unpublished(self.settings, before if why is None or self.select else None)
         arguments = self._arguments(anew=why is not None, changed=changed)
         with told(self.settings, self.target) as telling:
             build = self._run_dbt(arguments, results)
@@ -99,7 +102,11 @@ class PreparedBuild:
             if self.select:
                 self._note(started_at, "tested", build)
                 return build
-            telling.published = self._publish(project)
+            try:
+                telling.published = self._publish(project, versions)
+            except GoldError:
+                self._note(started_at, "failed", build)
+                raise
         self._note(started_at, "published", build)
         return BuildResult(build.nodes, telling.published)
 
@@ -138,22 +145,25 @@ class PreparedBuild:
 
     def _arguments(self, *, anew: bool, changed: bool) -> list[str]:
         """Unit tests say the same until a model changes, so they run when one has, or by name."""
-        select = ["--select", self.select, *BUILDABLE] if self.select else []
+        select = ["--select", self.select] if self.select else []
         skip = [] if changed or self.select else ["--exclude-resource-type", "unit_test"]
         return ["--no-version-check", "build", *select, *skip, *(["--full-refresh"] * anew)]
 
-    def _publish(self, project: str) -> PublishedCut:
-        nodes = json.loads((self.target / "manifest.json").read_text())["nodes"].values()
+    def _publish(self, project: str, versions: dict[str, int]) -> PublishedCut:
+        manifest = json.loads((self.target / "manifest.json").read_text())
         tables = [
             node
-            for node in nodes
+            for node in manifest["nodes"].values()
             if node["resource_type"] == "model"
             and node["config"]["materialized"] in ("table", "incremental")
         ]
         marts = [node["name"] for node in tables if node["access"] == "public"]
-        _, [(text,)] = query_endpoint(self.settings, "select run from cut.run")
+        _, [(text,)] = query_endpoint(self.settings, f"SELECT run FROM {CUT}.run")  # noqa: S608
+        views = {node["identifier"] for node in manifest["sources"].values()}
+        require_own_views(self.settings, self.id, {"run", *views})
         silver = json.loads(text)["silver_batch"], json.loads(text)["silver"]
-        return publish(self.settings, marts, [node["name"] for node in tables], silver, project)
+        built = [node["name"] for node in tables]
+        return publish(self.settings, marts, built, silver, project, (self.id, versions))
 
     def _note(self, started_at: dt.datetime, outcome: str, build: BuildResult) -> None:
         rows = [
@@ -165,7 +175,7 @@ class PreparedBuild:
             }
             for node in build.nodes
         ]
-        DirectTable(RUNS, self.settings).append(rows)
+        append_record(RUNS, self.settings, rows, "started_at")
 
     def _told(self, node: NodeResult) -> str:
         """What failed, and of a test some of the rows that it found."""
@@ -187,7 +197,7 @@ def prepare_build(
 
     The caller holds the lock of gold (`alone`).
     """
-    target = target_path(settings)
+    target, build = target_path(settings), uuid.uuid4().hex
     log_file = settings.home_dir / "logs" / "dbt.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -197,13 +207,13 @@ def prepare_build(
             subprocess.Popen(
                 [sys.executable, "-c", WAIT_AND_RUN],
                 cwd=PROJECT,
-                env={**dbt_environment(settings, target), "LAKEHOUSE_UNDONE": "true"},
+                env=dbt_environment(settings, target, BUILT) | {"LAKEHOUSE_BUILD": build},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         )
-        yield PreparedBuild(settings, process, target, log_file, select, full_refresh)
+        yield PreparedBuild(settings, build, process, target, log_file, select, full_refresh)
 
 
 def build_gold(

@@ -7,10 +7,12 @@ from pyspark.sql import SparkSession
 
 from bronze.errors import SettingsError
 from bronze.settings import LakeSettings
-from bronze.storage import SCHEME, in_bucket
+from bronze.sql import identifier, literal
+from bronze.storage import SCHEME, delete, folders_below, in_bucket
 from bronze.tables import delta_tables
 from bronze.topics import TopicFile
-from gold.tables import BUILT, CUTS, RUNS
+from gold.endpoint import query_endpoint
+from gold.tables import BUILT, CUTS, OWN, RUNS
 from silver.tables import silver_tables
 from silver.views import create_views
 
@@ -27,16 +29,16 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
     """
     for own in (CUTS, RUNS):
         own.create(settings)
-    for layer in LAYERS:
+    for layer in (*LAYERS, *own_schemas(settings)):
         place = f"{settings.tables}/{layer}"
         if not in_bucket(settings):
             Path(place).mkdir(parents=True, exist_ok=True)
-        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION '{literal(place)}'")
+        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {literal(place)}")
         _require_ours(spark, layer, place)
         for name, table in delta_tables(settings, layer).items():
             spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {layer}.`{name}` "
-                f"USING delta LOCATION '{literal(table)}'"
+                f"CREATE TABLE IF NOT EXISTS {layer}.{identifier(name)} "
+                f"USING delta LOCATION {literal(table)}"
             )
     if all(table.exists(settings) for table in silver_tables(topics)):
         create_views(spark, topics)
@@ -54,6 +56,14 @@ def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:
         raise SettingsError(message)
 
 
-def literal(path: str) -> str:
-    """A path between the quotes of a SQL string."""
-    return path.replace("\\", "\\\\").replace("'", "\\'")
+def drop_schema(settings: LakeSettings, schema: str) -> None:
+    """Drop a schema in which dbt has worked beside gold, with its tables and views of silver."""
+    for name in (schema, f"cut_{schema}"):
+        query_endpoint(settings, f"DROP SCHEMA IF EXISTS {identifier(name)} CASCADE")
+        delete(settings, f"{settings.tables}/{name}")
+
+
+def own_schemas(settings: LakeSettings) -> list[str]:
+    """The schemas in which dbt has worked beside gold."""
+    names = folders_below(settings, settings.tables)
+    return [name for name in names if name.startswith(OWN) and name.isidentifier()]

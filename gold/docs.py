@@ -7,6 +7,7 @@ from bronze.settings import LakeSettings
 from gold.build import target_path
 from gold.dbt import run_dbt
 from gold.errors import GoldError
+from gold.tables import BUILT
 
 
 def docs_page(settings: LakeSettings) -> Path:
@@ -31,7 +32,7 @@ def write_docs(settings: LakeSettings) -> Path:
     page.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(built, page.parent)
     command = ["docs", "generate", "--static", "--no-compile", "--empty-catalog"]
-    code, log = run_dbt(settings, page.parent, command)
+    code, log = run_dbt(settings, page.parent, command, BUILT)
     if code:
         message = f"dbt could not write its docs. See {log}."
         raise GoldError(message)

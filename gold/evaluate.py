@@ -17,15 +17,17 @@ from typing import Any
 import pyarrow as pa
 
 from bronze.settings import LakeSettings
-from bronze.storage import delete, open_table
-from gold.catalog import literal
+from bronze.sql import literal
+from bronze.storage import open_table
+from gold.catalog import drop_schema
 from gold.dbt import run_dbt
 from gold.endpoint import query_endpoint
 from gold.errors import GoldError
 from gold.lock import alone
 from gold.results import read_results
+from gold.tables import OWN
 
-SCHEMA = "gold_evaluation"
+SCHEMA = f"{OWN}evaluation"
 AT = 10  # recommendations per account
 SEED = 1
 
@@ -53,9 +55,9 @@ def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
     the account has. Uses the running SQL endpoint, and leaves nothing behind.
 
     Raises:
-        GoldError: gold is being built, or dbt failed, or there is nothing to measure by.
+        GoldError: another evaluation runs, or dbt failed, or there is nothing to measure by.
     """
-    with alone(settings), _schema(settings):
+    with alone(settings, SCHEMA), _schema(settings):
         _build(settings)
         held_out: dict[int, set[int]] = defaultdict(set)
         for row in _rows(settings, "held_out_purchases", "account_id", "item_id", "is_findable"):
@@ -144,16 +146,13 @@ def _any_new(items: Sequence[int], owned: Mapping[int, set[int]]) -> Ranking:
 @contextlib.contextmanager
 def _schema(settings: LakeSettings) -> Iterator[None]:
     """An empty schema, dropped at the end; what a killed run has left goes first."""
-    folder = f"{settings.tables}/{SCHEMA}"
-    drop = f"drop schema if exists {SCHEMA} cascade"
-    query_endpoint(settings, drop)
-    delete(settings, folder)
-    query_endpoint(settings, f"create schema {SCHEMA} location '{literal(folder)}'")
+    drop_schema(settings, SCHEMA)
+    place = literal(f"{settings.tables}/{SCHEMA}")
+    query_endpoint(settings, f"create schema {SCHEMA} location {place}")
     try:
         yield
     finally:
-        query_endpoint(settings, drop)
-        delete(settings, folder)
+        drop_schema(settings, SCHEMA)
 
 
 def _build(settings: LakeSettings) -> None:
@@ -161,8 +160,8 @@ def _build(settings: LakeSettings) -> None:
     results = target / "run_results.json"
     results.unlink(missing_ok=True)
     variables = {"hold_out_last_invoice": True, "recommendations_per_account": AT}
-    command = ["run", "--target", "evaluation", "--vars", json.dumps(variables)]
-    code, log = run_dbt(settings, target, [*command, "--select", "+user_recommendations"])
+    command = ["run", "--vars", json.dumps(variables), "--select", "+user_recommendations"]
+    code, log = run_dbt(settings, target, command, SCHEMA)
     if code:
         failed = read_results(results).failed if results.exists() else []
         said = "; ".join(map(str, failed)) or f"dbt ended with {code}"

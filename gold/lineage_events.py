@@ -19,10 +19,9 @@ from bronze.lineage import table_at
 from bronze.lineage_events import PRODUCER, Emitter, facets, now, output
 from bronze.settings import LakeSettings
 from gold.publish import PublishedCut
-from gold.tables import BUILT
+from gold.tables import BUILT, CUT
 
 JOB = "gold"
-CUT = "cut"  # the schema of the views of silver
 
 
 class GoldRun:

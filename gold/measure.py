@@ -5,6 +5,7 @@ of a gold that is built by another. A run of dbt that did not come to its models
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow.compute as pc
@@ -28,7 +29,7 @@ def gold_collector(settings: LakeSettings) -> LayerCollector:
         if not all(table.exists(settings) for table in (CUTS, RUNS, SILVER_CUTS)):
             return
         seen.look()
-        yield metrics.BUILDS.of({(name,): len(seen.begun[name]) for name in OUTCOMES})
+        yield metrics.BUILDS.of({(name,): seen.builds[name] for name in OUTCOMES})
         if seen.batch_of:
             last = max(seen.batch_of)
             yield metrics.PUBLISHED_AT.of({(): last.timestamp()})
@@ -42,25 +43,26 @@ def gold_collector(settings: LakeSettings) -> LayerCollector:
 class _Seen:
     """What the tables have told so far.
 
-    begun: by outcome, when builds have begun. batch_of: by the time that gold was published, the
-    batch of silver that it shows. silver_batch: silver's own last one.
+    builds: by outcome, how many there were; never fewer, though old rows go. batch_of: by the time
+    that gold was published, the batch of silver that it shows. silver_batch: silver's own last one.
     """
 
     def __init__(self, settings: LakeSettings) -> None:
         self._runs = NewRows(RUNS, settings, ("started_at", "outcome"), "started_at")
         self._cuts = NewRows(CUTS, settings, ("published_at", "silver_batch"), "published_at")
         self._silver = NewRows(SILVER_CUTS, settings, ("silver_batch",), "silver_batch")
-        self.begun: dict[str, set[dt.datetime]] = {name: set() for name in OUTCOMES}
+        self.builds = Counter[str]()
         self.batch_of: dict[dt.datetime, int] = {}
         self.silver_batch = -1
+        self._begun: dict[dt.datetime, str] = {}  # outcomes of the builds that the table has
 
     def look(self) -> None:
         """Read what is new; the runs first, as each follows its cut."""
         rows, is_all = self._runs.read()
-        if is_all:
-            self.begun = {name: set() for name in OUTCOMES}
-        for row in rows.group_by(["started_at", "outcome"]).aggregate([]).to_pylist():
-            self.begun[row["outcome"]].add(row["started_at"])
+        groups = rows.group_by(["started_at", "outcome"]).aggregate([]).to_pylist()
+        builds = {row["started_at"]: row["outcome"] for row in groups}
+        self.builds.update(builds[begun] for begun in builds.keys() - self._begun.keys())
+        self._begun = builds if is_all else self._begun | builds
         rows, is_all = self._cuts.read()
         if is_all:
             self.batch_of = {}
@@ -72,6 +74,7 @@ class _Seen:
 
     def build_seconds(self) -> float | None:
         """How long the last build took that was published."""
-        begun = max(self.begun["published"], default=None)
+        published = [begun for begun, outcome in self._begun.items() if outcome == "published"]
+        begun = max(published, default=None)
         ended = [at for at in self.batch_of if begun is not None and at >= begun]
         return (min(ended) - begun).total_seconds() if begun and ended else None

@@ -6,7 +6,7 @@ within milliseconds, and last the cut, which says which versions belong together
 """
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,9 +16,12 @@ from bronze.checksums import write_checksum
 from bronze.direct import DirectTable
 from bronze.linking import LinkedTable
 from bronze.settings import LakeSettings
+from bronze.sql import identifier, literal
 from bronze.storage import delete, is_table, open_table, storage_options
 from bronze.tables import delta_tables
 from gold.endpoint import query_endpoint
+from gold.own import marked, require_own_commits
+from gold.records import append_record
 from gold.tables import BUILT, CUTS
 
 MANY_FILES = 32
@@ -41,15 +44,10 @@ def last_published(settings: LakeSettings) -> PublishedCut | None:
     """The newest row of `gold.cuts`, or None."""
     if not CUTS.exists(settings):
         return None
-    table = DirectTable(CUTS, settings)
-    instants = table.column("published_at").to_pylist()
-    if not instants:
+    names = [column.name for column in CUTS.columns]
+    row = DirectTable(CUTS, settings).latest("published_at", names)
+    if row is None:
         return None
-    [row] = [
-        row
-        for row in table.rows([column.name for column in CUTS.columns])
-        if row["published_at"] == max(instants)
-    ]
     maps = {name: dict(row[name]) for name in row if name.endswith("versions")}
     return PublishedCut(**{**row, **maps})
 
@@ -60,6 +58,7 @@ def publish(
     built: Iterable[str],
     silver: tuple[int, dict[str, int]],
     project: str,
+    begun: tuple[str, Mapping[str, int]],
 ) -> PublishedCut:
     """Let readers see what was built, and note which versions belong together.
 
@@ -69,16 +68,18 @@ def publish(
         built: all models that are tables.
         silver: the batch and the table versions of silver that were read.
         project: checksum of the models.
+        begun: id of the build, and the versions of the tables with which it began.
+
+    Raises:
+        GoldError: somebody else has changed a table during the build; nothing is published.
     """
     before = last_published(settings)
-    for name in built:
-        _keep_small(open_table(settings, settings.table_path(BUILT, name)), settings.history_days)
-    tables = {name: _Mart(settings, name) for name in marts}
+    built_versions = {name: _settle(settings, name, *begun) for name in built}
+    tables = {name: _Mart(settings, name, built_versions[name]) for name in marts}
     for table in tables.values():
         table.link()
     for table in tables.values():
         table.publish()
-    built_versions = _versions(settings, BUILT, built)
     cut = PublishedCut(
         published_at=_instant_after(before),
         silver_batch=silver[0],
@@ -87,26 +88,37 @@ def publish(
         silver_versions=silver[1],
         project=project,
     )
-    DirectTable(CUTS, settings).append([vars(cut)])
+    append_record(CUTS, settings, [vars(cut)], "published_at")
     for name, table in tables.items():
         if table.is_new:
-            path = settings.table_path("gold", name)
-            query_endpoint(
-                settings, f"CREATE TABLE IF NOT EXISTS gold.`{name}` USING delta LOCATION '{path}'"
-            )
+            place = literal(settings.table_path("gold", name))
+            create = f"CREATE TABLE IF NOT EXISTS gold.{identifier(name)}"
+            query_endpoint(settings, f"{create} USING delta LOCATION {place}")
     for name in before.versions.keys() - tables.keys() if before else ():
-        query_endpoint(settings, f"DROP TABLE IF EXISTS gold.`{name}`")
+        query_endpoint(settings, f"DROP TABLE IF EXISTS gold.{identifier(name)}")
         delete(settings, settings.table_path("gold", name))
     return cut
 
 
-def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> None:
-    """Bring what models build back to what was published, as a run that failed has left more."""
+def undo_unpublished(settings: LakeSettings, before: PublishedCut | None) -> dict[str, int]:
+    """Bring what models build back to what was published, as a run that failed has left more.
+
+    Args:
+        settings: where the lake is.
+        before: what was published; None to leave all as it is, where it is built from scratch.
+
+    Returns:
+        The versions of the tables then.
+    """
+    versions = {}
     for name, path in delta_tables(settings, BUILT).items():
-        version, table = before.built_versions.get(name), open_table(settings, path)
+        table = open_table(settings, path)
+        version = before.built_versions.get(name) if before else None
         if version is not None and table.version() != version:
             table.restore(version)
             write_checksum(table)
+        versions[name] = table.version()
+    return versions
 
 
 def note_versions(settings: LakeSettings) -> None:
@@ -118,7 +130,7 @@ def note_versions(settings: LakeSettings) -> None:
             "versions": _versions(settings, "gold", before.versions),
             "built_versions": _versions(settings, BUILT, before.built_versions),
         }
-        DirectTable(CUTS, settings).append([{**vars(before), **now}])
+        append_record(CUTS, settings, [{**vars(before), **now}], "published_at")
 
 
 def _instant_after(before: PublishedCut | None) -> dt.datetime:
@@ -136,10 +148,10 @@ def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[
 class _Mart(LinkedTable):
     """A published table, and the build that it is to become."""
 
-    def __init__(self, settings: LakeSettings, name: str) -> None:
+    def __init__(self, settings: LakeSettings, name: str, version: int) -> None:
         build, mart = settings.table_path(BUILT, name), settings.table_path("gold", name)
         self.is_new = not is_table(settings, mart)
-        built = open_table(settings, build)
+        built = open_table(settings, build, version)
         DeltaTable.create(
             mart,
             schema=built.schema(),
@@ -148,7 +160,7 @@ class _Mart(LinkedTable):
             configuration={"delta.logRetentionDuration": "interval 7 days"},
             storage_options=storage_options(settings),
         )
-        super().__init__(settings, build, mart)
+        super().__init__(settings, build, mart, version)
 
     def publish(self) -> None:
         """Let readers see the build, and forget old files where many have gone."""
@@ -156,9 +168,13 @@ class _Mart(LinkedTable):
             self._table.vacuum(self._settings.history_days * 24, dry_run=False)
 
 
-def _keep_small(table: DeltaTable, days: int) -> None:
-    """Compact a build that has many small files, and forget the old ones."""
+def _settle(settings: LakeSettings, name: str, build: str, versions: Mapping[str, int]) -> int:
+    """Compact a table that has many small files; returns its version, which the build has made."""
+    table = open_table(settings, settings.table_path(BUILT, name))
     sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
     if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:
-        table.optimize.compact(target_size=SMALL_FILE * 8)
-        table.vacuum(days * 24, dry_run=False)
+        ours = marked(build)
+        table.optimize.compact(target_size=SMALL_FILE * 8, commit_properties=ours)
+        table.vacuum(settings.history_days * 24, dry_run=False, commit_properties=ours)
+    require_own_commits(name, table, versions.get(name, -1), build)
+    return table.version()

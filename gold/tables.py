@@ -1,9 +1,11 @@
 """Tables that gold keeps about itself, beside the marts of `dbt_project`."""
 
 from bronze.envelope import Column
-from bronze.tables import APPEND_ONLY, TableSpec
+from bronze.tables import TableSpec
 
 BUILT = "gold_build"  # the schema where dbt builds and tests; `gold` is what was published of it
+CUT = f"cut_{BUILT}"  # the schema of the views of silver that these builds read
+OWN = f"{BUILT}_"  # what the schemas begin with in which others run dbt
 
 # Columns of the models that name a person: an account is the user that others are merged into.
 PERSON_COLUMNS = ("user_id", "account_id")
@@ -11,7 +13,8 @@ PERSON_COLUMNS = ("user_id", "account_id")
 CUTS = TableSpec(
     "gold",
     "cuts",
-    "Versions of all tables that belong together. Grain: one time that gold was published",
+    "Versions of all tables that belong together. Grain: one time that gold was published; the "
+    "latest, and those of the last history_days",
     (
         Column("published_at", "timestamp", "When it was published", nullable=False),
         Column("silver_batch", "bigint", "Cut of silver that it shows", nullable=False),
@@ -20,13 +23,13 @@ CUTS = TableSpec(
         Column("silver_versions", "map<string,bigint>", "Of silver, by table", nullable=False),
         Column("project", "string", "Checksum of the models", nullable=False),
     ),
-    {APPEND_ONLY: "true"},
 )
 
 RUNS = TableSpec(
     "gold",
     "runs",
-    "What became of each model and test. Grain: one node of one run of dbt",
+    "What became of each model and test. Grain: one node of one run of dbt, of the last "
+    "history_days",
     (
         Column("started_at", "timestamp", "When the run began", nullable=False),
         Column("outcome", "string", "Of the run: published, tested or failed", nullable=False),
@@ -36,5 +39,4 @@ RUNS = TableSpec(
         Column("seconds", "double", "How long it took", nullable=False),
         Column("message", "string", "What dbt said"),
     ),
-    {APPEND_ONLY: "true"},
 )

@@ -51,7 +51,7 @@ GIB = 1 << 30
 UNFINISHED = dt.timedelta(minutes=10)
 LEAST_FREE, LITTLE_FREE = 1 * GIB, 5 * GIB
 # Not settings of the lakehouse, but read by dbt's profiles, by Superset's or by the tests.
-OTHERS = ("DECLARED_TOPICS", "SUPERSET", "KILLS", "CHAOS")
+OTHERS = ("DECLARED_TOPICS", "DBT_SCHEMA", "BUILD", "SUPERSET", "KILLS", "CHAOS")
 
 State = Literal["ok", "warn", "fail"]
 

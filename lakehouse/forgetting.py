@@ -26,10 +26,12 @@ from bronze.purge import commit_nothing, delete_torn, purge
 from bronze.redact import redact
 from bronze.rewind import Place, move
 from bronze.settings import LakeSettings
+from bronze.sql import delta_at
 from bronze.storage import delete, open_table
 from bronze.tables import bronze_table, delta_tables
 from bronze.topics import TopicFile
 from gold.build import prepare_build
+from gold.catalog import drop_schema, own_schemas
 from gold.errors import GoldError
 from gold.lock import alone
 from gold.publish import note_versions
@@ -233,8 +235,7 @@ def _leave_no_deleted_rows(spark: SparkSession, settings: LakeSettings, path: st
     """Rows that a deletion vector marks are still in their file."""
     configuration = open_table(settings, path).metadata().configuration
     if configuration.get("delta.enableDeletionVectors") == "true":
-        quoted = path.replace("`", "``")
-        spark.sql(f"REORG TABLE delta.`{quoted}` APPLY (PURGE)")
+        spark.sql(f"REORG TABLE {delta_at(path)} APPLY (PURGE)")
 
 
 def _go_on_behind(
@@ -274,6 +275,8 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
             f"{error} Mend that, and run `{COMMAND}` again."
         )
         raise GoldError(message) from error
+    for schema in own_schemas(settings):
+        drop_schema(settings, schema)
     marts = {name: path for name, path in delta_tables(settings, "gold").items() if name not in own}
     paths = [*delta_tables(settings, BUILT).values(), *marts.values()]
     for path in paths:

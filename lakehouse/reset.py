@@ -11,14 +11,12 @@ from bronze.ingest import subscription
 from bronze.settings import LakeSettings
 from bronze.storage import delete, in_bucket, is_there
 from bronze.topics import TopicFile
-from gold.catalog import LAYERS
-from gold.evaluate import SCHEMA as EVALUATION
+from gold.catalog import LAYERS, own_schemas
 from gold.lock import alone
 from lakehouse.broker import broker_answers, left_over_broker
 from silver.rebuild import BESIDE
 
 COMMAND = "lakehouse reset"
-LAYERS_BELOW = (*LAYERS, EVALUATION, BESIDE)
 
 
 def what_goes(settings: LakeSettings) -> list[str]:
@@ -35,8 +33,12 @@ def _layers(settings: LakeSettings) -> list[str]:
     """Of a lake in a bucket, where there may be other things beside."""
     if not in_bucket(settings):
         return []
-    places = [f"{settings.tables}/{layer}" for layer in LAYERS_BELOW]
-    return [place for place in places if is_there(settings, place)]
+    return [place for place in _places(settings) if is_there(settings, place)]
+
+
+def _places(settings: LakeSettings) -> list[str]:
+    layers = (*LAYERS, *own_schemas(settings), BESIDE)
+    return [f"{settings.tables}/{layer}" for layer in layers]
 
 
 def reset(settings: LakeSettings, topics: TopicFile) -> None:
@@ -63,8 +65,8 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
             checkpoint.expect(COMMAND)
         if broker_answers(settings):
             _drop_subscriptions(settings, topics)
-        for layer in LAYERS_BELOW:  # before the checkpoints, which keep the streams from starting
-            delete(settings, f"{settings.tables}/{layer}")
+        for place in _places(settings):  # before the checkpoints, which keep streams from starting
+            delete(settings, place)
         for folder in _folders(settings):
             shutil.rmtree(folder)
         for checkpoint in held:

@@ -32,6 +32,7 @@ from lakehouse.sql_endpoint import start_endpoint
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
 HERE = Path(__file__).parent
+ODD = """o'brien "x" ü"""  # the name of a folder, all of which must be quoted somewhere
 SHOP = "shop"  # all tests on the lake of the generated shop, whatever their file
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # what fails in a test shows at once
@@ -141,10 +142,12 @@ def shop_lake(
 ) -> ShopLake:
     """The generated shop, landed and refined; known to SQL as bronze and silver.
 
-    Gold sees its users masked and hashed, so that all that is tested of gold holds of that too.
+    Gold sees its users masked and hashed, so that all that is tested of gold holds of that too, and
+    of a folder with such a name.
     Its lineage is told, too, of each batch.
     """
     own = {
+        "lake": suite_settings.home_dir / ODD,
         "pulsar_namespace": f"public/{uuid.uuid4().hex}",
         "lineage": True,
         "lineage_seconds": 0,

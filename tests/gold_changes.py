@@ -1,6 +1,7 @@
 """What may change between two builds of gold."""
 
 import csv
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,10 +11,14 @@ from shop_lake import ShopLake
 
 
 class Changes(NamedTuple):
-    """The rows of the marts before changes and a build of them; items and users by their fate."""
+    """The rows of the marts before changes and a build of them; items and users by their fate.
+
+    bare: a bare dbt in a schema of its own, in the midst of that build.
+    """
 
     before: dict[str, list[str]]
     fates: dict[str, int]
+    bare: subprocess.CompletedProcess[str]
 
 
 def change_rewards(lake: ShopLake, shop_files: Path, folder: Path) -> None:

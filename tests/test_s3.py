@@ -151,8 +151,10 @@ def assert_gold_is_published(lake: ShopLake) -> None:
     """What dbt has built comes to readers by copies that the server makes."""
     build_gold(lake.settings, select="stg_items")
     batch = last_batch(lake.settings)
+    staged = open_table(lake.settings, lake.settings.table_path("gold_build", "stg_items"))
+    begun = "", {"stg_items": staged.version()}
     for marts in (["stg_items"], ["stg_items"], []):
-        cut = publish(lake.settings, marts, ["stg_items"], (batch, {}), "checksum")
+        cut = publish(lake.settings, marts, ["stg_items"], (batch, {}), "checksum", begun)
         assert cut.versions == dict.fromkeys(marts, 1)
         if marts:
             built, seen = (

@@ -68,8 +68,8 @@
 {% macro changes_of(relation) %}
     {% set run = this_run() %}
     {% set silver = "silver." ~ relation.identifier %}
-    {% set columns = protected(run.personal.get(silver)) if relation.schema == "cut" else "*" %}
-    {% if relation.schema == "cut" %}
+    {% set columns = protected(run.personal.get(silver)) if relation.schema == cut_schema() else "*" %}
+    {% if relation.schema == cut_schema() %}
         {% set table, end = silver, run.silver[silver] %}
         {% set begin = run.published.silver.get(silver) %}
     {% else %}
@@ -93,14 +93,21 @@
        (SPARK-58330). #}
     {% set path = run_query("describe detail " ~ table).columns["location"].values()[0] %}
     {% set versions = [begin + 1] if end is none else [begin + 1, end] %}
-    {{ return("table_changes_by_path('" ~ path ~ "', " ~ versions | join(", ") ~ ")") }}
+    {{ return("table_changes_by_path('" ~ literal(path) ~ "', " ~ versions | join(", ") ~ ")") }}
 {% endmacro %}
 
 
 {# What `open_cut` has noted of this run; read once, as `graph` is shared by all models of a run. #}
 {% macro this_run() %}
     {% if "run" not in graph %}
-        {% do graph.update({"run": fromjson(run_query("select run from cut.run").rows[0][0])}) %}
+        {% set run = fromjson(run_query("select run from " ~ cut_schema() ~ ".run").rows[0][0]) %}
+        {% if run.build != this_build() %}
+            {% do exceptions.raise_compiler_error(
+                "another run of dbt has begun in the schema " ~ target.schema ~ "; wait until it has "
+                ~ "ended and run this again, or give each a schema of its own (LAKEHOUSE_DBT_SCHEMA)"
+            ) %}
+        {% endif %}
+        {% do graph.update({"run": run}) %}
     {% endif %}
     {{ return(graph.run) }}
 {% endmacro %}

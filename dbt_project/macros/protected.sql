@@ -7,7 +7,7 @@
 {# What the tables say that this run reads, by name of the table; fails if it is not understood. #}
 {% macro personal_columns() %}
     {% set found = {} %}
-    {% for source in graph.sources.values() if source.schema == "cut" %}
+    {% for source in graph.sources.values() if source.schema == cut_schema() %}
         {% set table = source.source_name ~ "." ~ source.identifier %}
         {% for row in run_query("show tblproperties " ~ table).rows if row[0] == "lakehouse.personal" %}
             {% do found.update({table: fromjson(row[1])}) %}

@@ -1,15 +1,15 @@
 """Gold of the suite's lake before and after changes, for all tests of gold."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from collector import Collector
 from gold_changes import Changes, change_recommendations, change_rewards
 from gold_checks import published
-from gold_refused import Refused, refuse
+from gold_refused import Refused, bare_dbt, build_beside, refuse
 from shop_lake import ShopLake
 
-from gold.build import build_gold
 from gold.results import BuildResult
 
 
@@ -34,10 +34,17 @@ def changes(
 ) -> Changes:
     """What rewards and recommendations are made of has changed, and gold was built again.
 
-    That build also has to get over those that came to nothing.
+    That build also has to get over those that came to nothing, and over a bare dbt beside it.
     """
     before = published(shop_lake.settings)
     change_rewards(shop_lake, shop_files, tmp_path_factory.mktemp("rewards"))
     fates = change_recommendations(shop_lake, shop_files, tmp_path_factory.mktemp("planted"))
-    build_gold(shop_lake.settings)
-    return Changes(before, fates)
+    ended: list[subprocess.CompletedProcess[str]] = []
+
+    def work_beside() -> None:
+        folder = tmp_path_factory.mktemp("bare")
+        own = "stg_users stg_items +int_order_lines"
+        ended.append(bare_dbt(shop_lake.settings, folder, "gold_build_ann", own))
+
+    build_beside(shop_lake.settings, work_beside)
+    return Changes(before, fates, ended[0])

@@ -1,9 +1,6 @@
 """Gold by a real dbt through a real endpoint, compared with plain Python; all runs on one lake."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -11,12 +8,12 @@ import pytest
 from deltalake import DeltaTable
 from gold_changes import Changes
 from gold_checks import assert_gold_is_right, published, versions
-from gold_refused import Refused, environment
+from gold_refused import Refused
 from shop_lake import ShopLake
 
 from bronze.direct import DirectTable
 from bronze.settings import LakeSettings
-from gold.build import PROJECT, build_gold
+from gold.build import build_gold
 from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
 from gold.keep import keep_fresh
@@ -68,6 +65,32 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     assert refused.readable_when_killed == refused.readable
 
 
+def test_nothing_is_published_when_somebody_else_has_written_in_gold_build(
+    refused: Refused,
+) -> None:
+    """The build of `changes` heals this too."""
+    assert refused.bare.returncode != 0
+    assert "belongs to `lakehouse gold`" in refused.bare.stdout
+    assert "LAKEHOUSE_DBT_SCHEMA=gold_build_" in refused.bare.stdout
+    assert "gold_build.stg_orders" in refused.disturbed
+    assert "RESTORE" in refused.disturbed
+    assert refused.readable_when_disturbed == refused.readable
+
+
+def test_a_bare_dbt_with_a_schema_of_its_own_works_beside_a_build(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    assert changes.bare.returncode == 0, changes.bare.stdout
+    for name in ("stg_users", "int_order_lines"):
+        own, built = (
+            DeltaTable(shop_lake.settings.table_path(schema, name)).to_pyarrow_table().to_pylist()
+            for schema in ("gold_build_ann", "gold_build")
+        )
+        assert built
+        assert sorted(map(str, own)) == sorted(map(str, built))
+    assert_gold_is_right(shop_lake)
+
+
 def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
@@ -86,23 +109,13 @@ def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
     assert ledger.history(1)[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
 
 
-def test_a_part_or_a_bare_dbt_is_built_and_tested_and_not_published(
-    gold: BuildResult, endpoint: LakeSettings, tmp_path: Path
+def test_a_part_is_built_and_tested_and_not_published(
+    gold: BuildResult, endpoint: LakeSettings
 ) -> None:
     before = last_published(endpoint)
     part = build_gold(endpoint, select="stg_orders int_order_lines")
     assert [node.name for node in part.models] == ["stg_orders", "int_order_lines"]
     assert part.published is None
-    own = {"DBT_TARGET_PATH": str(tmp_path / "target"), "DBT_LOG_PATH": str(tmp_path / "logs")}
-    bare = subprocess.run(
-        [Path(sys.executable).with_name("dbt"), "build", "--select", "stg_orders"],
-        cwd=PROJECT,
-        env=environment(endpoint) | own,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert bare.returncode == 0, bare.stdout
     assert last_published(endpoint) == before
 
 
@@ -136,11 +149,12 @@ def test_gold_is_plain_delta_that_every_reader_opens(
         assert delta.protocol().min_reader_version == 1, name
         rows = delta.to_pyarrow_table().num_rows
         assert rows > 0
-        assert pl.read_delta(path).height == rows
+        assert pl.read_delta(delta, use_pyarrow=True).height == rows
         assert len(delta.to_pandas()) == rows
         dataset = delta.to_pyarrow_dataset()  # noqa: F841 - duckdb finds it by its name
         assert duckdb.sql("select count(*) from dataset").fetchall() == [(rows,)]
-    points = pl.read_delta(shop_lake.settings.table_path("gold", "reward_points"))
+    of_points = DeltaTable(shop_lake.settings.table_path("gold", "reward_points"))
+    points = pl.read_delta(of_points, use_pyarrow=True)  # Polars itself finds no path with a blank
     total = sum(row["points"] for row in shop_lake.mart("reward_points"))
     assert points["points"].sum() == total
 

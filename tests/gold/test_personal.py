@@ -41,10 +41,10 @@ def test_rows_and_changes_are_masked_and_hashed_and_nothing_has_the_secret(
     for layer in ("gold", "gold_build"):
         for texts in all_texts(settings, layer):
             assert not any(address in texts for address in addresses[:50])
-    _, rows = query_endpoint(settings, "select * from cut.users_state")
+    _, rows = query_endpoint(settings, "select * from cut_gold_build.users_state")
     assert not {user["email_address"] for user in users.values()} & {x for r in rows for x in r}
     with pytest.raises(PySparkException, match="email_address"):
-        shop_lake.spark.sql("select user.email_address from cut.enriched_orders")
+        shop_lake.spark.sql("select user.email_address from cut_gold_build.enriched_orders")
     kept = [file for file in files(settings) if file != settings.pseudonym_secret_file]
     assert not [file for file in kept if SECRET.encode() in file.read_bytes()]
 

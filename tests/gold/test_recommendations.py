@@ -71,7 +71,7 @@ def test_what_goes_together_is_found_and_beats_popularity_and_chance(
         assert ours.hit_rate > 2 * other.hit_rate
         assert ours.reciprocal_rank > 2 * other.reciprocal_rank
 
-    assert not (shop_lake.settings.lake_dir / "gold_evaluation").exists()
+    assert not (shop_lake.settings.lake_dir / "gold_build_evaluation").exists()
     assert last_published(shop_lake.settings) == before
     assert_recommendations_are_right(shop_lake)
 

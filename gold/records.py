@@ -1,0 +1,49 @@
+"""Appends to the tables that gold keeps about itself, and keeps them small.
+
+Whoever appends holds the lock of gold (`lock.py`), so nothing else writes meanwhile.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+from deltalake.exceptions import DeltaError
+
+from bronze.direct import DirectTable
+from bronze.settings import LakeSettings
+from bronze.tables import TableSpec
+from bronze.upkeep import FILE_SIZE, MANY_SMALL_FILES
+
+log = structlog.get_logger()
+
+
+def append_record(
+    table: TableSpec, settings: LakeSettings, rows: Sequence[dict[str, Any]], instant: str
+) -> None:
+    """Append rows, and where small files have become many, bound the table.
+
+    Rows older than `history_days` are deleted, except the latest, the small files are written anew
+    as one, and those of old versions are deleted.
+
+    Args:
+        table: `gold.cuts` or `gold.runs`.
+        settings: where the lake is.
+        rows: of all columns.
+        instant: the column that says how old a row is.
+    """
+    direct = DirectTable(table, settings)
+    direct.append(rows)
+    if direct.files_below(FILE_SIZE) < MANY_SMALL_FILES:
+        return
+    latest = direct.latest(instant, [instant])
+    end = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=settings.history_days)
+    try:
+        if latest is not None:
+            end = min(end, latest[instant])
+            if direct.count(old := f"{instant} < '{end.isoformat()}'"):
+                direct.delete(old)
+        direct.compact(FILE_SIZE)
+        direct.vacuum(settings.history_days)
+    except DeltaError as error:  # the rows are there; the next append tries again
+        log.warning("not compacted", table=table.full_name, why=str(error))
