@@ -91,7 +91,9 @@ class PreparedBuild:
             log.info("gold is built anew", reason=why)
         results = self.target / "run_results.json"
         results.unlink(missing_ok=True)
-        versions = undo_unpublished(self.settings, before if why is None or self.select else None)
+        versions: dict[str, int] = {}
+        if before and (why is None or self.select):
+            versions = undo_unpublished(self.settings, before)
         arguments = self._arguments(anew=why is not None, changed=changed)
         with told(self.settings, self.target) as telling:
             build = self._run_dbt(arguments, results)

@@ -16,6 +16,7 @@ from gold.endpoint import query_endpoint
 from gold.errors import GoldError
 from gold.tables import BUILT, CUT
 
+MOST_COMMITS = 100  # a build makes a few of a table
 MARK = "userMetadata"  # as Spark writes it into Delta's log, and delta-rs shows it
 
 
@@ -42,18 +43,22 @@ def require_own_commits(name: str, table: DeltaTable, since: int, build: str) ->
     Args:
         name: the model.
         table: its table, at the version that is about to be published.
-        since: the version with which the build began; -1 if there was no table.
+        since: the version with which the build began; -1 if it was built from scratch. What was
+            before a commit in which the build creates the table anew does not matter.
         build: the id of the build.
 
     Raises:
         GoldError: somebody else has.
     """
-    new = table.version() - since
-    if new < 0:
-        _refuse(f"{BUILT}.{name} was deleted")
-    for commit in table.history(new) if new else ():
-        if commit["version"] > since and commit.get(MARK) != build:
-            _refuse(f"{BUILT}.{name} was changed ({commit.get('operation')})")
+    if table.version() == since:
+        return
+    for commit in table.history(MOST_COMMITS):  # the newest first
+        if commit["version"] == since:
+            return
+        if commit.get(MARK) != build:
+            _refuse(f"{BUILT}.{name} was changed ({commit['operation']})")
+        if commit["operation"].startswith("CREATE"):
+            return
 
 
 def _refuse(what: str) -> NoReturn:

@@ -68,7 +68,8 @@ def publish(
         built: all models that are tables.
         silver: the batch and the table versions of silver that were read.
         project: checksum of the models.
-        begun: id of the build, and the versions of the tables with which it began.
+        begun: id of the build, and the versions with which it began, of the tables that it did not
+            build from scratch.
 
     Raises:
         GoldError: somebody else has changed a table during the build; nothing is published.
@@ -100,21 +101,18 @@ def publish(
     return cut
 
 
-def undo_unpublished(settings: LakeSettings, before: PublishedCut | None) -> dict[str, int]:
+def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> dict[str, int]:
     """Bring what models build back to what was published, as a run that failed has left more.
-
-    Args:
-        settings: where the lake is.
-        before: what was published; None to leave all as it is, where it is built from scratch.
 
     Returns:
         The versions of the tables then.
     """
     versions = {}
     for name, path in delta_tables(settings, BUILT).items():
-        table = open_table(settings, path)
-        version = before.built_versions.get(name) if before else None
-        if version is not None and table.version() != version:
+        version, table = before.built_versions.get(name), open_table(settings, path)
+        if version is None:  # dbt creates it anew
+            continue
+        if table.version() != version:
             table.restore(version)
             write_checksum(table)
         versions[name] = table.version()

@@ -1,0 +1,54 @@
+"""Which commits of a table let a build publish it, and which do not."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from gold.errors import GoldError
+from gold.own import marked, require_own_commits
+
+ROW = pa.table({"id": [1]})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DeltaTable:
+    """Somebody's, in version 2."""
+    for _ in range(3):
+        write_deltalake(tmp_path, ROW, mode="append")
+    return DeltaTable(tmp_path)
+
+
+def test_what_the_build_wrote_since_it_began_is_published(table: DeltaTable) -> None:
+    require_own_commits("m", table, 2, "mine")
+    for _ in range(2):
+        write_deltalake(table, ROW, mode="append", commit_properties=marked("mine"))
+    require_own_commits("m", table, 2, "mine")
+
+
+@pytest.mark.parametrize("last", ["mine", "theirs"])
+def test_a_commit_of_somebody_else_is_refused_also_before_one_of_the_build(
+    last: str, table: DeltaTable
+) -> None:
+    for build in ("theirs", last):
+        write_deltalake(table, ROW, mode="append", commit_properties=marked(build))
+    with pytest.raises(GoldError, match=r"gold_build.m was changed \(WRITE\) by something else"):
+        require_own_commits("m", table, 2, "mine")
+
+
+def test_a_table_that_somebody_else_has_made_anew_is_refused(tmp_path: Path) -> None:
+    table = DeltaTable.create(tmp_path, ROW.schema, commit_properties=marked("theirs"))
+    write_deltalake(table, ROW, mode="append", commit_properties=marked("mine"))
+    with pytest.raises(GoldError, match=r"gold_build.m was changed \(CREATE TABLE\)"):
+        require_own_commits("m", table, 5, "mine")
+
+
+@pytest.mark.parametrize("since", [-1, 5])
+def test_what_was_before_the_build_made_a_table_anew_does_not_matter(
+    since: int, table: DeltaTable
+) -> None:
+    schema, mine = ROW.schema, marked("mine")
+    DeltaTable.create(table.table_uri, schema, mode="overwrite", commit_properties=mine)
+    write_deltalake(table, ROW, mode="append", commit_properties=mine)
+    require_own_commits("m", DeltaTable(table.table_uri), since, "mine")
