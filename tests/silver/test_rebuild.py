@@ -141,9 +141,18 @@ def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_
 
 
 def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
-    lake: SilverLake, spark: SparkSession
+    lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What an interrupted replay of all has built is not swapped in."""
     expected = rows(lake)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LinkedTable, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(spark, lake.settings, lake.topics)
     first, when = cut_at(lake.settings, "0"), DeltaTable(CUTS.path(lake.settings))
     assert when.version() == 3
     assert cut_at(lake.settings, first.committed_at.isoformat()) == first
