@@ -2,21 +2,20 @@
 
 The steps of `steps` add these columns to a message, one after the other:
 
-    _read       the text (`text_of_payload`)
-    _escaped    whether the text cannot be parsed safely
-    _suspect    whether it needs a closer look
-    _safe       the text that is parsed
+    _read       the text (`text_of_payload`), if it can be parsed safely
     _parsed     what it consists of: the row, or the envelope around it
     _empty      whether there is no payload
     _key        the parts of the message key
     _json       the row as JSON has it, NULL where something cannot be read as its type
-    _value      the row as values of the types, NULL where a type does not accept what was sent
+    _value      of it what is converted: values of the types, NULL where a type does not accept one
     _odd        whether something does not fit, or might not
     _again      if so, what it consists of, less typed
     _text       the row in that
 """
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import cast
 
 from pyspark.sql import Column
@@ -25,10 +24,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from bronze.declarations import FieldSpec, Topic
 from silver.field_types import (
+    ESCAPED,
     has_escaped_name,
+    is_converted,
     is_text,
+    may_be_no_string,
     read_type,
-    suspects,
     value_of,
     value_of_text,
     without_bad_decimals,
@@ -46,19 +47,15 @@ def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]
         topic: of the messages.
         schemas: the versions of the topic's schema, where it is read by the registry.
     """
-    odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull() | F.col("_suspect")
-    again = F.from_json("_safe", _wrapped(topic, _loose_schema(topic)), _options())
+    typed = F.from_json("_read.json", _wrapped(topic, _typed_schema(topic)), _options())
+    again = F.from_json("_read.json", _wrapped(topic, _loose_schema(topic)), _options())
+    empty = F.coalesce(F.length("payload") == 0, F.lit(True))
     return [
         {"_read": text_of_payload(topic, schemas)},
-        _checked(topic),
-        {"_safe": _safe(topic)},
-        {
-            "_parsed": F.from_json("_safe", _wrapped(topic, _typed_schema(topic)), _options()),
-            "_empty": F.coalesce(F.length("payload") == 0, F.lit(True)),
-            "_key": _parts_of_key(topic),
-        },
+        *([{"_read": _safe(topic)}] if _is_foreign(topic) else []),
+        {"_parsed": typed, "_empty": empty},
         {"_json": _at_paths(_row(topic, "_parsed", _typed_schema(topic)), topic)},
-        {"_value": _values(topic), "_odd": odd},
+        {**_values(topic), "_odd": _is_odd(topic), "_key": _parts_of_key(topic)},
         {"_again": F.when(F.col("_odd"), again)},
         {"_text": _row(topic, "_again", _loose_schema(topic))},
     ]
@@ -67,7 +64,7 @@ def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]
 def value(topic: Topic, name: str) -> Column:
     """The value of a field, wherever a message has it; NULL where there is none."""
     spec = topic.fields[name]
-    found = F.col(f"_value.{name}")
+    found = _accepted(topic, name)
     if spec.absent is not None:
         found = F.when(~_is_absent(name, spec), found)
     if name in topic.key:  # a tombstone or a bare value has its key in the message key alone
@@ -89,7 +86,7 @@ def is_of_another_type(topic: Topic, name: str) -> Column:
     read, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
     if spec.path:
         text = at_path(spec.path, "variant" if is_text(spec) else "string")
-    nothing = F.col(f"_value.{name}").isNull()
+    nothing = _accepted(topic, name).isNull()
     if spec.absent is not None:
         nothing = nothing & ~_is_absent(name, spec)
     if not is_text(spec):
@@ -109,43 +106,60 @@ def at_path(path: str, kind: str) -> Column:
     """What lies at a path in the payload, read as a type."""
     for part in reversed(path.split(".")):
         kind = f"struct<`{part}`:{kind}>"
-    found = F.from_json("_safe", kind, _options())
+    found = F.from_json("_read.json", kind, _options())
     for part in path.split("."):
         found = found[part]
     return found
 
 
-def _checked(topic: Topic) -> dict[str, Column]:
-    """What the text of a payload tells before it is parsed; never NULL."""
-    nothing, text = F.lit(False), F.col("_read.json")
-    if topic.format not in ("json", "registry"):  # the text is ours
-        return {"_escaped": nothing, "_suspect": nothing}
-    pattern = suspects(topic)
-    suspect = nothing if pattern is None else F.coalesce(text.rlike(pattern), nothing)
-    return {"_escaped": F.coalesce(has_escaped_name(text), nothing), "_suspect": suspect}
+def _is_foreign(topic: Topic) -> bool:
+    """Whether the text is not only ours, but a producer's JSON."""
+    return topic.format in ("json", "registry")
 
 
 def _safe(topic: Topic) -> Column:
-    """The text that may be parsed."""
+    """What was read, with a text that may be parsed; a text that may not is a problem."""
     text = F.col("_read.json")
-    safe = F.when(F.col("_suspect"), without_bad_decimals(text, topic)).otherwise(text)
-    return F.when(~F.col("_escaped"), safe)
+    escaped = F.when(has_escaped_name(text), F.lit(ESCAPED))
+    problem = F.coalesce("_read.problem", escaped)
+    safe = F.when(problem.isNull(), without_bad_decimals(text, topic))
+    parts = {"json": safe, "is_bare": F.col("_read.is_bare"), "problem": problem}
+    return F.struct(*(part.alias(name) for name, part in parts.items()))
+
+
+def _is_odd(topic: Topic) -> Column:
+    odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
+    if not _is_foreign(topic):
+        return odd
+    suspects = (
+        may_be_no_string(F.col(f"_json.{name}"), F.col("_read.json"), topic, name)
+        for name, spec in topic.fields.items()
+        if is_text(spec)
+    )
+    return F.coalesce(reduce(or_, suspects, odd), F.lit(False))
 
 
 def _parts_of_key(topic: Topic) -> Column:
-    """The message key, split where the key of the topic has several fields; else NULL."""
-    if len(topic.key) == 1:
-        return F.array("key")
-    parts = F.split(F.col("key"), r"\|")
-    return F.when(F.size(parts) == len(topic.key), parts)
+    """The message key where it counts, split if the key of the topic has several fields.
+
+    NULL if it has not as many parts.
+    """
+    parts = F.array("key") if len(topic.key) == 1 else F.split(F.col("key"), r"\|")
+    return F.when(has_key_outside(topic) & (F.size(parts) == len(topic.key)), parts)
 
 
-def _values(topic: Topic) -> Column:
-    """The fields as values of their types; NULL what a type does not accept."""
-    values = (
-        value_of(F.col(f"_json.{name}"), spec).alias(name) for name, spec in topic.fields.items()
-    )
-    return F.struct(*values)
+def _values(topic: Topic) -> dict[str, Column]:
+    values = [
+        value_of(F.col(f"_json.{name}"), spec).alias(name)
+        for name, spec in topic.fields.items()
+        if is_converted(spec)
+    ]
+    return {"_value": F.struct(*values)} if values else {}
+
+
+def _accepted(topic: Topic, name: str) -> Column:
+    """The value of a field in the payload; NULL where its type does not accept it."""
+    return F.col(f"_value.{name}" if is_converted(topic.fields[name]) else f"_json.{name}")
 
 
 def _wrapped(topic: Topic, row: StructType) -> StructType:

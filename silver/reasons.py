@@ -7,7 +7,6 @@ from pyspark.sql import functions as F
 
 from bronze.declarations import Topic
 from silver.columns import PRESENT
-from silver.field_types import ESCAPED
 from silver.parse import CORRUPT, UPSERTS, has_key_outside, is_of_another_type, value
 
 
@@ -15,7 +14,6 @@ def reason(topic: Topic) -> Column:
     """The reason to refuse a message with the columns of `parse.steps`; NULL for a good one."""
     reasons = F.when(F.col("_empty"), _reason_of_no_payload(topic))
     reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
-    reasons = reasons.when(F.col("_escaped"), F.lit(ESCAPED))
     reasons = _envelope_reasons(reasons, topic)
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
     reasons = reasons.when(_has_more(topic), F.lit("payload is more than a JSON object"))
