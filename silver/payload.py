@@ -87,7 +87,16 @@ def text_of_payload(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
 
 def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
     known = dict(schemas)
-    text_of = functools.partial(_text, types={n: spec.type for n, spec in topic.fields.items()})
+    types = {name: spec.type for name, spec in topic.fields.items()}
+
+    def text_of(payload: bytes, schema: Schema) -> tuple[str, bool]:
+        try:
+            return _text(payload, schema, topic.values, types=types)
+        except PayloadError:
+            raise
+        except Exception as error:  # whatever it is, it must not stop the stream
+            message = f"is unreadable ({type(error).__name__})"
+            raise PayloadError(message) from error
 
     def read(payloads: pa.Array, versions: pa.Array) -> pa.Array:
         rows = []
@@ -95,7 +104,7 @@ def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
             row: tuple[str | None, bool, str | None] = (None, False, None)
             if payload:
                 try:
-                    row = (*text_of(payload, _schema(known, version), topic.values), None)
+                    row = (*text_of(payload, _schema(known, version)), None)
                 except PayloadError as error:
                     row = (None, False, f"payload of schema version {version} {error}")
             rows.append(row)
@@ -208,6 +217,8 @@ def _primitive(payload: bytes, kind: str) -> Any:
 def _json(value: Any, kind: str | None) -> str:
     """A value as the JSON that a field of the declared type is read from."""
     if isinstance(value, dt.datetime):
+        if value.tzinfo is None:  # a local timestamp: UTC, as all times without an offset
+            value = value.replace(tzinfo=dt.timezone.utc)
         if kind == "timestamp_ms":
             return str((value - EPOCH) // dt.timedelta(milliseconds=1))
         value = value.date() if kind == "date" else value

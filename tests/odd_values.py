@@ -1,6 +1,11 @@
 """Odd values, as JSON writes them: more than 200, and each is tried with each type."""
 
+import datetime as dt
 import json
+import struct
+import uuid
+from decimal import Decimal
+from typing import Any
 
 INTEGERS = [
     *("0", "1", "-1", "-0", "7", "42", "127", "128", "255", "256", "32767", "65536", "100000"),
@@ -144,3 +149,60 @@ TOKENS = list(
         ]
     )
 )
+
+LONGS = [0, 1, -1, 12, 1234, 20260105, 2**31 - 1, 2**31, -(2**31) - 1, 2**53 + 1, 2**63 - 1]
+LONGS += [-(2**63), 1489876693000, 1767571200, -62135596800001, -62135596800000, 253402300799999]
+LONGS += [253402300800000, 1790000000000000000, 1790000000000000]
+DOUBLES = [0.0, -0.0, 0.1, 1.5, 13.755, 1e-5, 1e16, 1e22, 1e300, 5e-324, 1.7976931348623157e308]
+DOUBLES += [float("nan"), float("inf"), float("-inf"), 9999999999.995, 123456789.125, -2.5]
+ENUM = {"type": "enum", "name": "E", "symbols": ["x", "true", "NaN", "AAAA"]}
+LISTS = {"type": "array", "items": "string"}
+
+
+def _decimal(scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": scale}
+
+
+def _logical(kind: str, name: str) -> dict[str, str]:
+    return {"type": kind, "logicalType": name}
+
+
+UTC = dt.timezone.utc
+INSTANTS = [
+    dt.datetime(*parts, tzinfo=UTC)
+    for parts in ((1, 1, 1), (1969, 12, 31, 23, 59, 59, 999000), (1970, 1, 1), (2026, 1, 5, 12, 30))
+] + [dt.datetime(2026, 1, 5, 12, 30, 0, 1000, UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 0, UTC)]
+AVRO: list[tuple[Any, Any]] = [
+    *(("boolean", value) for value in (True, False)),
+    *(("int", value) for value in LONGS if abs(value) < 2**31),
+    *(("long", value) for value in LONGS),
+    *(("double", value) for value in DOUBLES),
+    *(("float", struct.unpack(">f", struct.pack(">f", x))[0]) for x in DOUBLES if not x > 1e38),
+    *(("string", text) for text in TEXTS),
+    *(("bytes", value) for value in (b"", b"x", b"\x00\xff", b"1234", b"13.75", b"x" * 5000)),
+    *(({"type": "fixed", "name": "F", "size": 2}, value) for value in (b"\x00\xff", b"ab")),
+    *((ENUM, symbol) for symbol in ENUM["symbols"]),
+    *((_decimal(2), Decimal(text)) for text in ("0.00", "13.75", "-0.01", "99999999999999999.99")),
+    *((_decimal(20), Decimal(text)) for text in ("0.00500000000000000000", "1e-20")),
+    (_logical("string", "uuid"), uuid.UUID(int=2**127 + 1)),
+    *((_logical("int", "date"), day.date()) for day in INSTANTS),
+    *((_logical("long", "timestamp-millis"), instant) for instant in INSTANTS if instant.year > 1),
+    *((_logical("long", "timestamp-micros"), instant) for instant in INSTANTS),
+    *((_logical("long", "local-timestamp-millis"), x.replace(tzinfo=None)) for x in INSTANTS[2:]),
+    *((_logical("long", "local-timestamp-micros"), x.replace(tzinfo=None)) for x in INSTANTS),
+    *((_logical("int", "time-millis"), dt.time(*each)) for each in ((0,), (12, 30), (23, 59, 59))),
+    (LISTS, []),
+    (LISTS, ["x"]),
+    ({"type": "map", "values": "long"}, {"a": 1}),
+    ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}, {"a": 1}),
+    ("null", None),
+]
+"""Odd values in Avro, each with its type."""
+UNREADABLE: list[tuple[Any, Any, int]] = [
+    (_logical("long", name), "long", value)
+    for name in ("timestamp-millis", "timestamp-micros", "local-timestamp-millis")
+    for value in (2**63 - 1, -(2**63), 253402300800000000)
+]
+UNREADABLE += [(_logical("int", "date"), "int", value) for value in (2**31 - 1, -(2**31), -719163)]
+"""The same whose value is beyond what Python can hold: the type that is declared, that is written,
+and the value."""

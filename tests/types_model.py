@@ -8,6 +8,7 @@ import base64
 import binascii
 import datetime as dt
 import json
+import uuid
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
@@ -58,6 +59,35 @@ def value_of(kind: str, value: Any) -> Any:
         precision, scale = sizes.rstrip(")").split(",")
         return reader(value, int(precision), int(scale))
     return reader(value)
+
+
+def value_of_avro(kind: str, value: Any) -> Any:
+    """The value of a column, of what an Avro record or a bare value has.
+
+    Raises:
+        RefusedError: the type does not accept it.
+    """
+    return value_of(kind, _as_json(kind, value))
+
+
+def _as_json(kind: str, value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        value = value.replace(tzinfo=value.tzinfo or UTC)
+        if kind == "timestamp_ms":
+            return Number((value - EPOCH) // dt.timedelta(milliseconds=1))
+        value = value.date() if kind == "date" else value
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, float) and value - value != 0:
+        return Constant(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return Number(f"{value:f}")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Number(repr(value)) if is_number else value
 
 
 def value_of_key(kind: str, text: str) -> Any:

@@ -1,21 +1,25 @@
 """What each type accepts: odd values of every kind, decoded by Spark and by plain Python."""
 
 import datetime as dt
+import io
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import fastavro
 import pytest
-from odd_values import TEXTS, TOKENS
+from odd_values import AVRO, TEXTS, TOKENS, UNREADABLE
 from pyspark.sql import DataFrame, SparkSession
 from silver_lake import PUBLISHED
 from topic import declared
-from types_model import RefusedError, read_json, value_of, value_of_key
+from types_model import RefusedError, read_json, value_of, value_of_avro, value_of_key
 
 from bronze.declarations import Topic
 from bronze.envelope import ENVELOPE_DDL
 from silver.decode import Decoder
+from silver.payload import Schema
 
 TYPES = (
     *("boolean", "int", "long", "double", "decimal(12,2)", "decimal(38,0)", "decimal(38,18)"),
@@ -30,17 +34,42 @@ def topic(name: str, declaration: str, fields: Iterable[str], folder: Path) -> T
     return declared(folder, text).topics[name]
 
 
-def messages(spark: SparkSession, sent: Iterable[tuple[str | None, bytes | None]]) -> DataFrame:
+Sent = tuple[str | None, bytes | None] | tuple[str | None, bytes | None, int | None]
+
+
+def messages(spark: SparkSession, sent: Iterable[Sent]) -> DataFrame:
+    """Messages of a key, a payload and, if any, a version of the schema."""
     rows = [
-        ("t", 0, 1, entry, 0, key, payload, None, PUBLISHED, None, {}, None, None, None, None)
-        for entry, (key, payload) in enumerate(sent)
+        (
+            "t",
+            0,
+            1,
+            n,
+            0,
+            *each[:2],
+            None,
+            PUBLISHED,
+            None,
+            {},
+            *(each[2:] or (None,)),
+            None,
+            None,
+            None,
+        )
+        for n, each in enumerate(sent)
     ]
     return spark.createDataFrame(rows, ENVELOPE_DDL)
 
 
-def decoded(spark: SparkSession, declared: Topic, sent: Any) -> list[dict[str, Any]]:
+def decoded(
+    spark: SparkSession,
+    declared: Topic,
+    sent: Iterable[Sent],
+    schemas: Mapping[int, Schema] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
     """The decoded rows, in the order of the messages; `_reason` tells the refused."""
-    rows: list[dict[str, Any]] = Decoder(declared).rows(messages(spark, sent)).toArrow().to_pylist()
+    found = Decoder(declared, schemas).rows(messages(spark, sent))
+    rows: list[dict[str, Any]] = found.toArrow().to_pylist()
     return sorted(rows, key=lambda row: row["position"]["entry"])
 
 
@@ -111,6 +140,46 @@ def test_a_field_is_read_as_documented_or_refused(
     assert not wrong, wrong
     reasons = {row["_reason"] for row in rows if row["_reason"]}
     assert {f"field '{name}' is no {kind}" for name, kind in FIELDS.items()} <= reasons
+
+
+def record(name: str, kind: Any) -> dict[str, Any]:
+    fields = [{"name": "id", "type": "int"}, {"name": name, "type": kind}]
+    return {"type": "record", "name": "Odd", "fields": fields}
+
+
+def avro(definition: Any, value: Any) -> bytes:
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, definition, value)
+    return content.getvalue()
+
+
+def test_an_avro_value_is_read_as_documented_or_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """More than 300 values for each type, as fields of records; and bare ones."""
+    fields = [f'{n} = {{ type = "{kind}", required = false }}' for n, kind in FIELDS.items()]
+    declaration = 'kind = "changelog"\nkey = ["id"]\nschema = "registry"'
+    odd = topic("odd", declaration, ['id = "int"', *fields], tmp_path)
+    schemas: dict[int, Schema] = {}
+    sent: list[Sent] = []
+    cases = []
+    for name, kind in FIELDS.items():
+        for declared_type, written, value in [(t, t, v) for t, v in AVRO] + UNREADABLE:
+            definition = record(name, declared_type)
+            payload = avro(record(name, written), {"id": 1, name: value})
+            schemas[len(sent)] = Schema("AVRO", json.dumps(definition))
+            sent.append((None, payload, len(sent)))
+            cases.append((kind, name, declared_type, written, value))
+    wrong = []
+    for row, (kind, name, declared_type, written, value) in zip(
+        decoded(spark, odd, sent, schemas), cases, strict=True
+    ):
+        try:
+            right = REFUSED if declared_type != written else value_of_avro(kind, value)
+        except RefusedError:
+            right = REFUSED
+        wrong.append((kind, f"{declared_type} {value!r}", found(row, name), right))
+    assert not differences(wrong), differences(wrong)
 
 
 def test_a_message_key_is_read_as_documented_or_refused(
