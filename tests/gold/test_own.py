@@ -50,5 +50,5 @@ def test_what_was_before_the_build_made_a_table_anew_does_not_matter(
 ) -> None:
     schema, mine = ROW.schema, marked("mine")
     DeltaTable.create(table.table_uri, schema, mode="overwrite", commit_properties=mine)
-    write_deltalake(table, ROW, mode="append", commit_properties=mine)
+    write_deltalake(table.table_uri, ROW, mode="append", commit_properties=mine)
     require_own_commits("m", DeltaTable(table.table_uri), since, "mine")

@@ -25,6 +25,7 @@ from gold.build import build_gold, prepare_build
 from gold.dbt import run_dbt
 from gold.endpoint import SqlError, connect, endpoint_running, plain_sasl, query_endpoint
 from gold.errors import GoldError
+from gold.tables import BUILT
 from lakehouse import cli
 from lakehouse.ports import free_port
 from lakehouse.sql_endpoint import start_endpoint
@@ -252,7 +253,7 @@ def test_dbt_speaks_to_no_stranger(
         build_gold(stranger, select="stg_orders")
     outcomes = []
     for settings in (secured, stranger):
-        code, log = run_dbt(settings, tmp_path / "debug", ["debug", "--connection"])
+        code, log = run_dbt(settings, tmp_path / "debug", ["debug", "--connection"], BUILT)
         outcomes.append((code, "Connection test: [OK" in log.read_text()))
     assert outcomes == [(0, True), (1, False)]
 

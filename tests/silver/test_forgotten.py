@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from topic import declared
 
@@ -23,6 +23,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", 'c"\\', "who"]), JSON), st.booleans())
 def test_a_message_keeps_what_is_declared_and_names_another(
     fields: dict[str, object], ascii_only: bool
