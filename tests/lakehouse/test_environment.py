@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from live_shop import until
 from pydantic import SecretStr
 from s3_server import CREDENTIALS
 
@@ -25,7 +26,9 @@ OTHERS = [
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    pairs = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    file = Path(f"/proc/{pid}/environ")
+    until(lambda: "PATH=" in file.read_text(), "its environment")  # empty while it is started
+    pairs = file.read_text().split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
