@@ -1,6 +1,6 @@
 """Tables of records that tasks and drivers append to directly: losses, incomplete messages.
 
-Each append makes a file, so the writer that finds many of them writes them anew as one. Several may
+Each append makes a file, so the writer that finds many of them merges them into one. Several may
 write at a time: one whose upkeep meets another's leaves it to the next.
 """
 

@@ -39,7 +39,7 @@ def run_dbt(
 
 
 def dbt_environment(settings: LakeSettings, target: Path, schema: str) -> dict[str, str]:
-    """What dbt is told of the lake; it builds in `schema` and writes its artifacts into `target`.
+    """The environment of dbt, which builds in `schema` and writes its artifacts into `target`.
 
     Beside that it gets what any program needs, and variables that begin with `DBT_`, as dbt calls
     its own and those of a project; so none of our secrets but the password of the SQL endpoint.

@@ -44,7 +44,7 @@ def require_own_commits(name: str, table: DeltaTable, since: int, build: str) ->
         name: the model.
         table: its table, at the version that is about to be published.
         since: the version with which the build began; -1 if it was built from scratch. What was
-            before a commit in which the build creates the table anew does not matter.
+            before a commit in which the build replaces the table does not matter.
         build: the id of the build.
 
     Raises:

@@ -110,7 +110,7 @@ def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> dict[str, 
     versions = {}
     for name, path in delta_tables(settings, BUILT).items():
         version, table = before.built_versions.get(name), open_table(settings, path)
-        if version is None:  # dbt creates it anew
+        if version is None:  # dbt replaces it
             continue
         if table.version() != version:
             table.restore(version)

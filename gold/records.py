@@ -1,6 +1,6 @@
 """Appends to the tables that gold keeps about itself, and keeps them small.
 
-Whoever appends holds the lock of gold (`lock.py`), so nothing else writes meanwhile.
+Writers hold the lock of gold (`lock.py`), so nothing else writes at the same time.
 """
 
 import datetime as dt
@@ -23,7 +23,7 @@ def append_record(
 ) -> None:
     """Append rows, and where small files have become many, bound the table.
 
-    Rows older than `history_days` are deleted, except the latest, the small files are written anew
+    Rows older than `history_days` are deleted, except the latest, the small files are merged
     as one, and those of old versions are deleted.
 
     Args:

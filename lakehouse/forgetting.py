@@ -68,7 +68,7 @@ def forget(
 ) -> Proof | None:
     """Take a person out of the lake; what is built of gold is built anew.
 
-    A run that was interrupted is finished first, whoever it was for.
+    An interrupted run is finished first, even if it was for another person.
 
     Args:
         spark: the session.

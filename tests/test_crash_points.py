@@ -482,7 +482,7 @@ def differences(
         case.broker.put_back(point.subscriptions)
     try:
         case.run(settings)
-    except Exception as error:  # noqa: BLE001 - the point is told with it
+    except Exception as error:  # noqa: BLE001 - reported with the point
         last = traceback.extract_tb(error.__traceback__)[-1]
         yield f"{where} {type(error).__name__} at {last.filename}:{last.lineno}: {error}"[:2000]
         return

@@ -67,7 +67,7 @@
     {% elif not target.schema.startswith("gold_build") or target.schema == "gold_build_" %}
         {% do exceptions.raise_compiler_error(
             "the schema " ~ target.schema ~ " may hold tables that are not dbt's, and a run drops "
-            ~ "what it builds anew; name yours gold_build_<name> (LAKEHOUSE_DBT_SCHEMA)"
+            ~ "what it rebuilds; name yours gold_build_<name> (LAKEHOUSE_DBT_SCHEMA)"
         ) %}
     {% endif %}
 {% endmacro %}
