@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ONE_TASK_BYTES = 1 << 20
 RECEIVER_BYTES = 32 << 20
 RECEIVER_MESSAGES = (10, 10_000)
-TOGETHER_MS = 500  # partitions that are created at once follow one another faster
+TOGETHER_MS = 500  # partitions of one request are created closer to one another
 UNORDERED = Partitioning(0)
 LEDGERS_BEFORE = 20
 STORED_SECONDS = 1.0
@@ -147,9 +147,14 @@ class Planner:
         created = [self.admin.created_at(name) for name in names]
         known = sorted(each for each in created if each is not None)
         gaps = (later - earlier for earlier, later in itertools.pairwise(known))
-        if len(known) == len(names) and max(gaps, default=0) < TOGETHER_MS:
+        at_once = len(known) == len(names) and max(gaps, default=0) < TOGETHER_MS
+        if at_once and not any(self._has_older(name, known[-1]) for name in names):
             return first
         return first.changed(len(names), read, self._looked_at)
+
+    def _has_older(self, name: str, epoch_ms: int) -> bool:
+        """Whether a partition has messages that were published before an instant."""
+        return _entries(self._log(name), START, self.admin.position_at(name, epoch_ms)) > 0
 
     def _last_position(self, name: str) -> Position:
         last = self.states[name].last

@@ -88,8 +88,11 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     elif topic.updates == "partial":
         expected = expected & F.array_contains(PRESENT, name)
     if name in topic.key and topic.format != "json":
-        no_key = payload & has_key_outside(topic) & value(topic, name).isNull()
-        reasons = reasons.when(no_key, F.lit(f"the message key has no {spec.type} '{name}'"))
+        outside = payload & has_key_outside(topic)
+        parts = F.lit(f"the message key does not have the form '{'|'.join(topic.key)}'")
+        reasons = reasons.when(outside & F.col("_key").isNull(), parts)
+        no_key = F.lit(f"the message key has no {spec.type} '{name}'")
+        reasons = reasons.when(outside & value(topic, name).isNull(), no_key)
     wrong_type = payload & is_of_another_type(topic, name)
     reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is no {spec.type}"))
     if spec.required:

@@ -50,6 +50,7 @@ from bronze.settings import SHOP_TOPICS, LakeSettings, load_settings
 from bronze.tables import delta_tables
 from bronze.topics import TopicFile
 from gold.lock import alone
+from gold.own import marked
 from gold.publish import last_published, publish, undo_unpublished
 from gold.tables import BUILT
 from gold.tables import CUTS as GOLD_CUTS
@@ -276,12 +277,16 @@ def gold(world: World) -> Case:
         with alone(settings):
             if before := last_published(settings):
                 undo_unpublished(settings, before)
+            begun = {
+                name: DeltaTable(settings.table_path(BUILT, name)).version() if before else -1
+                for name in ("whole", "lines")
+            }
             new = [] if before and before.silver_batch == batch else [10 * batch, 10 * batch + 1]
             for name, mode in (("whole", "overwrite"), ("lines", "append")):
                 rows = pa.table({"n": pa.array(new if mode == "append" else [batch], pa.int64())})
-                write_deltalake(settings.table_path(BUILT, name), rows, mode=mode)
-            models = ["whole", "lines"]
-            publish(settings, models, models, (batch, {}), "project")
+                table = settings.table_path(BUILT, name)
+                write_deltalake(table, rows, mode=mode, commit_properties=marked("build"))
+            publish(settings, list(begun), list(begun), (batch, {}), "project", ("build", begun))
 
     GOLD_CUTS.create(settings)
     run(settings, 0)

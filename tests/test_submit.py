@@ -149,8 +149,8 @@ def running(folder: Path, name: str, *arguments: str) -> Iterator[None]:
 
 
 def workers(page: int) -> int:
-    """How many the master has."""
-    with contextlib.suppress(httpx.HTTPError):
+    """How many the master has; it serves an HTML page before it serves JSON."""
+    with contextlib.suppress(httpx.HTTPError, ValueError):
         answer = httpx.get(f"http://127.0.0.1:{page}/json/").raise_for_status()
         return int(answer.json()["aliveworkers"])
     return 0

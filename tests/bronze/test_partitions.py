@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from model import Position
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from topic import LiveTopic, Outgoing
@@ -85,8 +86,9 @@ def order(row: dict[str, Any]) -> tuple[Any, ...]:
     return position._replace(order_time=row["order_time"]).order
 
 
+@pytest.mark.parametrize("added", ["slowly", "at once"])  # at once, as all code is loaded by then
 def test_a_later_message_of_a_producer_wins_wherever_its_key_goes(
-    broker: Broker, settings: LakeSettings
+    broker: Broker, settings: LakeSettings, added: str
 ) -> None:
     changelog = Changelog(settings)
     always, now_and_then, afterwards = (

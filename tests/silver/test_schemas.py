@@ -221,6 +221,7 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
     lake.send("colours", "x|7", b"red", SchemaType.STRING)
     lake.send("colours", "x|8", b"\xff", SchemaType.STRING)
     lake.send("colours", "x", b"blue", SchemaType.STRING)
+    lake.send("colours", "x|many", b"blue", SchemaType.STRING)
     lake.send("colours", "y|7", b"", SchemaType.STRING)
     spare = json.dumps({"shop": "z", "user": 9, "colour": "green"}).encode()
     lake.send("colours", "any", spare, SchemaType.JSON, record(shop="string"))
@@ -242,7 +243,8 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
     assert colours == {("x", 7): "red", ("z", 9): "green"}
     assert lake.reasons("colours") == {
         "x|8": "payload of schema version 0 is no STRING",
-        "x": "the message key has no int 'user'",
+        "x": "the message key does not have the form 'shop|user'",
+        "x|many": "the message key has no int 'user'",
         "y|7": "payload is empty",
     }
     readings = lake.rows("readings")
