@@ -579,7 +579,7 @@ def test_a_forget_that_is_killed_by_the_system_is_finished_by_running_it_again(
         "LAKEHOUSE_PSEUDONYM_SECRET_FILE": str(tmp_path / "secret"),
     }
     command = [Path(sys.executable).with_name("lakehouse"), "forget", str(CANARY), "--yes"]
-    home, plan = lake.settings.home_dir, lake.settings.lake_dir / forget_plan.NAME
+    home, plan_file = lake.settings.home_dir, lake.settings.lake_dir / forget_plan.NAME
     with (tmp_path / "log").open("wb") as log:
         running = subprocess.Popen(
             [*command, "--reason", "asked for"],
@@ -593,13 +593,13 @@ def test_a_forget_that_is_killed_by_the_system_is_finished_by_running_it_again(
         assert running.poll() is None, (tmp_path / "log").read_text()[-2000:]
         return point()
 
-    until(lambda: has_come(plan.exists), "the plan")
+    until(lambda: has_come(plan_file.exists), "the plan")
     begun = len([*home.rglob("_delta_log/*.json")])
     enough = begun + commits
     until(lambda: has_come(lambda: len([*home.rglob("_delta_log/*.json")]) >= enough), "commits")
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    assert stat.S_IMODE(plan.stat().st_mode) == PRIVATE
+    assert stat.S_IMODE(plan_file.stat().st_mode) == PRIVATE
     assert traces(lake.settings)
     with pytest.raises(CheckpointError, match="`lakehouse forget` was interrupted"):
         lake.refine()
