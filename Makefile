@@ -22,10 +22,10 @@ test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest tests/bronze/test_kills.py
 
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
-	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/test_chaos.py
+	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py
 
 soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and see that nothing grows
-	LAKEHOUSE_SOAK=3600 $(BIN)/python -m pytest -s tests/test_soak.py
+	LAKEHOUSE_SOAK=3600 $(BIN)/python -m pytest -s tests/e2e/test_soak.py
 
 test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server: kills, cluster, metastore, forget
 	LAKEHOUSE_S3=1 $(BIN)/python -m pytest -k "s3 or bucket"
@@ -35,13 +35,13 @@ nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of
 		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 keep-release: $(VENV)/ready ## Keep a lake as this version leaves it, for later ones to go on with
-	LAKEHOUSE_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/test_releases.py -k kept
+	LAKEHOUSE_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/e2e/test_releases.py -k kept
 
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
 
 test-superset: $(SUPERSET)/ready ## Run Superset on a real lake, and compare what its charts get
-	LAKEHOUSE_SUPERSET=$(SUPERSET) $(BIN)/python -m pytest tests/test_superset.py
+	LAKEHOUSE_SUPERSET=$(SUPERSET) $(BIN)/python -m pytest tests/e2e/test_superset.py
 
 lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL, and that no secret is here
 	$(BIN)/ruff check .

@@ -21,16 +21,16 @@ import pulsar
 import typer
 from pyspark.sql import SparkSession
 
-from bronze.declarations import Topic
 from bronze.ingest import ingest
-from bronze.job import await_streams
-from bronze.logs import configure_logs
-from bronze.settings import LakeSettings, load_settings
-from bronze.topics import TopicFile
-from lakehouse.broker import start_broker
-from lakehouse.console import print_rows
-from lakehouse.publish import create_topics
-from lakehouse.session import build_session
+from lake.observe.logs import configure_logs
+from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.job import await_streams
+from lake.topics.topic import Topic
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.publish import create_topics
+from lakehouse.runtime.broker import start_broker
+from lakehouse.runtime.console import print_rows
+from lakehouse.runtime.session import build_session
 
 IDLE_TRIGGERS = 30
 PARTITIONS = [1, 4, 16]

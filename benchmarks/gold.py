@@ -19,13 +19,13 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from benchmarks.silver import USER, Bench, session
-from bronze.settings import LakeSettings
 from gold.build import build_gold
 from gold.catalog import register
 from gold.publish import last_published
 from gold.tables import BUILT
-from lakehouse.console import print_rows
-from lakehouse.sql_endpoint import start_endpoint
+from lake.settings.settings import LakeSettings
+from lakehouse.runtime.console import print_rows
+from lakehouse.sql.endpoint import start_endpoint
 
 SIZES = [50_000, 1_000_000]
 CHANGES = [100, 10_000]

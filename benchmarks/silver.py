@@ -38,23 +38,23 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.direct import DirectTable
-from bronze.envelope import ENVELOPE, RAW
 from bronze.ingest import ingest
-from bronze.job import await_streams
-from bronze.logs import configure_logs
-from bronze.settings import LakeSettings, load_settings
-from bronze.streams import Stream
-from bronze.tables import TableSpec, bronze_table
-from bronze.topics import TopicFile, load_topics
 from bronze.upkeep import DAY, DONE
-from lakehouse.broker import start_broker
-from lakehouse.console import print_rows
-from lakehouse.publish import create_topics
-from lakehouse.session import build_session
+from lake.observe.logs import configure_logs
+from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.job import await_streams
+from lake.streams.supervisor import Stream
+from lake.tables.arrow import DirectTable
+from lake.tables.table import TableSpec, bronze_table
+from lake.topics.topic_file import TopicFile, load_topics
+from lakehouse.operate.publish import create_topics
+from lakehouse.runtime.broker import start_broker
+from lakehouse.runtime.console import print_rows
+from lakehouse.runtime.session import build_session
+from pulsar_spark.schema import ENVELOPE, RAW
+from silver.contract.tables import CHANGE_FEED, silver_tables
+from silver.enrichment.state_cache import StateCache
 from silver.refine import QUERY, refine
-from silver.state_cache import StateCache
-from silver.tables import CHANGE_FEED, silver_tables
 
 ITEMS = 1_000
 SIZES = [117_178, 1_000_000, 10_000_000]

@@ -10,18 +10,18 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from bronze import incomplete
-from bronze.checkpoint import Running, claim_tables, start_query
-from bronze.declarations import Topic
 from bronze.landing import Landing
-from bronze.lineage import Flow, table_place, topic_place
-from bronze.listener import listen
-from bronze.settings import LakeSettings
-from bronze.source import PulsarDataSource
-from bronze.storage import storage_options
-from bronze.streams import Stream
-from bronze.tables import bronze_table
-from bronze.topics import TopicFile
+from lake.observe.lineage import Flow, table_place, topic_place
+from lake.observe.listener import listen
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Running, claim_tables, start_query
+from lake.streams.supervisor import Stream
+from lake.tables.storage import storage_options
+from lake.tables.table import bronze_table
+from lake.topics.topic import Topic
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.read import incomplete
+from pulsar_spark.source import PulsarDataSource
 
 
 def ingest(

@@ -13,12 +13,12 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
-from bronze.checkpoint import Checkpoint, query_id
-from bronze.direct import DirectTable
-from bronze.offsets import Estimate, estimate_of
-from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
 from bronze.upkeep import BronzeUpkeep
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, query_id
+from lake.tables.arrow import DirectTable
+from lake.tables.table import TableSpec
+from pulsar_spark.offsets import Estimate, estimate_of
 
 FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
 DRIVER_BYTES = 128 << 20

@@ -1,205 +1,70 @@
-"""Declares every metric of the lakehouse, and counts those that are counted as events happen.
+"""Reads the metrics of bronze: landed messages, and messages waiting in the topics."""
 
-The module is in the lowest layer because all layers count, and none may import a later one.
-Metrics that can be read from tables and the broker are read on request, by `bronze/measure.py`,
-`silver/measure.py` and `gold/measure.py`. Their totals survive restarts. The other metrics begin at
-0 with each process.
-"""
+from collections.abc import Iterator
+from functools import partial
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
-from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 
-Labels: TypeAlias = tuple[str, ...]
-Kind = Literal["counter", "gauge", "histogram"]
+from bronze.lag import topic_lag
+from lake.observe import metrics
+from lake.observe.exporter import LayerCollector
+from lake.observe.metrics import Labels
+from lake.settings.settings import LakeSettings
+from lake.tables.log import TableFiles, table_files
+from lake.tables.table import bronze_table
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.broker.admin import PulsarAdmin
+
+ANSWER_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A metric: its name, meaning and labels. With `buckets` (seconds) it is a histogram."""
-
-    name: str
-    meaning: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
-
-    @property
-    def kind(self) -> Kind:
-        """The kind, derived from the name: in Prometheus, a counter's name ends with `_total`."""
-        if self.buckets:
-            return "histogram"
-        return "counter" if self.name.endswith("_total") else "gauge"
-
-    def of(self, values: Mapping[Labels, float]) -> Family:
-        """The metric with the given values, by their labels. Not for histograms."""
-        make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        family = make(self.name, self.meaning, labels=self.labels)
-        for labels, value in values.items():
-            family.add_metric(labels, value)
-        return family
+def bronze_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
+    """The collector of bronze's metrics. Reads Delta logs and asks the broker, without Spark."""
+    return LayerCollector("bronze", partial(_read, settings, topics))
 
 
-METRICS: dict[str, Metric] = {}
+def _read(settings: LakeSettings, topics: TopicFile) -> Iterator[Family]:
+    tables = {name: bronze_table(name) for name in topics.topics}
+    files = table_files(settings, tables.values())
+    landed: dict[Labels, int] = {
+        (t,): files[table.full_name].rows for t, table in tables.items() if table.full_name in files
+    }
+    yield metrics.LANDED.of(landed)
+    newest = {t: files[f"bronze.{t}"].newest("publish_time") for (t,) in landed}
+    instants: dict[Labels, float] = {(t,): at.timestamp() for t, at in newest.items() if at}
+    yield metrics.LANDED_MESSAGE.of(instants)
+    yield from sizes(files)
+    yield from _lag(settings, topics, landed)
 
 
-def _metric(name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = ()) -> Metric:
-    metric = Metric(f"lakehouse_{name}", meaning, labels, buckets)
-    METRICS[metric.name] = metric
-    return metric
+def _lag(settings: LakeSettings, topics: TopicFile, landed: dict[Labels, int]) -> Iterator[Family]:
+    with PulsarAdmin(settings.connection, ANSWER_SECONDS) as admin:
+        answers = admin.is_healthy()
+        yield metrics.BROKER_UP.of({(): float(answers)})
+        if not answers:
+            return
+        lags = {name: topic_lag(admin, settings, name) for name in topics.topics}
+    yield metrics.LAG.of({(n,): lag.messages(landed.get((n,), 0)) for n, lag in lags.items()})
+    for metric, part in ((metrics.LAG_ENTRIES, "waiting"), (metrics.LANDED_ENTRIES, "landed")):
+        yield metric.of(
+            {
+                (name, _number(partition)): entries
+                for name, lag in lags.items()
+                for partition, entries in getattr(lag, part).items()
+            }
+        )
 
 
-# Bronze.
-LANDED = _metric("landed_messages_total", "Messages in the bronze table of the topic", "topic")
-LANDED_MESSAGE = _metric(
-    "landed_message_timestamp_seconds",
-    "When the newest message in the bronze table of the topic was published",
-    "topic",
-)
-LAG = _metric("lag_messages", "Messages of the topic that are not in bronze yet", "topic")
-LAG_ENTRIES = _metric(
-    "lag_entries",
-    "Entries of the topic partition that are not in bronze yet; a batched entry has many messages",
-    *("topic", "partition"),
-)
-LANDED_ENTRIES = _metric(
-    "landed_entries",
-    "Entries of the topic partition that are in bronze and that the broker still has",
-    *("topic", "partition"),
-)
-BROKER_UP = _metric("broker_up", "1 if the broker answers, else 0")
-
-# Silver.
-REFINED = _metric(
-    "refined_messages_total",
-    "Messages that silver has processed; outcome is applied, superseded (stale or sent twice) or "
-    "quarantined",
-    *("topic", "outcome"),
-)
-UNREFINED = _metric(
-    "unrefined_messages", "Messages in bronze that silver has not processed", "topic"
-)
-WAITED = _metric(
-    "waited_messages_total", "Applied messages that arrived before a row they refer to", "topic"
-)
-LATE = _metric(
-    "late_messages_total", "Messages whose event time is before the watermark of the topic", "topic"
-)
-QUARANTINE = _metric("quarantine_records", "Records in quarantine that were not given up", "topic")
-MISSING = _metric("missing_rows", "Rows whose lookup has not found its row yet", "lookup")
-REFINED_AT = _metric("refined_timestamp_seconds", "When silver last finished a batch")
-REFINED_MESSAGE = _metric(
-    "refined_message_timestamp_seconds",
-    "Publish time of the newest message that silver has processed since the process began",
-    "topic",
-)
-PUBLISH_TO_SILVER = _metric(
-    "publish_to_silver_seconds",
-    "Time from publishing the oldest message of a topic in a batch until it is readable in silver",
-    "topic",
-    buckets=(0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400),
-)
-
-# Tables of bronze and silver.
-TABLE_ROWS = _metric("table_rows", "Rows of the table; a state includes deleted keys", "table")
-TABLE_BYTES = _metric("table_bytes", "Size of the files of the table's last version", "table")
-TABLE_FILES = _metric("table_files", "Files of the table's last version", "table")
-
-# Gold.
-PUBLISHED_AT = _metric("gold_published_timestamp_seconds", "When gold was last published")
-UNPUBLISHED = _metric("gold_unpublished_batches", "Batches of silver that gold does not show yet")
-BUILD_SECONDS = _metric(
-    "gold_build_seconds", "Time from the start of the last published build until it was published"
-)
-BUILDS = _metric(
-    "gold_builds_total", "Builds of gold; outcome is published, tested or failed", "outcome"
-)
-
-# Streams, and the reading of metrics.
-BATCH_SECONDS = _metric(
-    "batch_seconds",
-    "Duration of a batch of the query",
-    "query",
-    buckets=(0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 900),
-)
-PHASE_SECONDS = _metric(
-    "batch_phase_seconds_total",
-    "Time spent in a phase of the query's batches; the phases are named by Spark",
-    *("query", "phase"),
-)
-RUNNING = _metric("stream_running", "1 while the query runs, else 0", "query")
-PROGRESS_AT = _metric(
-    "stream_progress_timestamp_seconds",
-    "When the query last ended a batch, or found nothing to do",
-    "query",
-)
-RESTARTS = _metric("stream_restarts_total", "Restarts of the query after a failure", "query")
-COLLECTOR_UP = _metric("collector_up", "1 if the layer's metrics could be read, else 0", "layer")
+def _number(partition: str) -> str:
+    """The number of a topic partition; -1 for a topic without partitions."""
+    _, mark, number = partition.rpartition("-partition-")
+    return number if mark else "-1"
 
 
-def _counter(metric: Metric) -> Counter:
-    return Counter(metric.name, metric.meaning, metric.labels)
-
-
-def _gauge(metric: Metric) -> Gauge:
-    return Gauge(metric.name, metric.meaning, metric.labels)
-
-
-def _histogram(metric: Metric) -> Histogram:
-    return Histogram(metric.name, metric.meaning, metric.labels, buckets=metric.buckets)
-
-
-disable_created_metrics()  # type: ignore[no-untyped-call] # unused series
-
-_refined_message = _gauge(REFINED_MESSAGE)
-_publish_to_silver = _histogram(PUBLISH_TO_SILVER)
-_batch_seconds = _histogram(BATCH_SECONDS)
-_phase_seconds = _counter(PHASE_SECONDS)
-_running = _gauge(RUNNING)
-_progress_at = _gauge(PROGRESS_AT)
-_restarts = _counter(RESTARTS)
-
-
-def restarted(query: str) -> None:
-    """Count a restart of a query after a failure."""
-    _restarts.labels(query).inc()
-
-
-def started(query: str) -> None:
-    """Note that a query runs."""
-    _running.labels(query).set(1)
-    _restarts.labels(query)  # start at 0: Prometheus sees no increase in a first value of 1
-
-
-def ended(query: str) -> None:
-    """Note that a query has ended."""
-    _running.labels(query).set(0)
-
-
-def progressed(query: str) -> None:
-    """Note that a query ended a batch, or found nothing to do."""
-    _progress_at.labels(query).set_to_current_time()
-
-
-def batch_done(query: str, total: float, phases: Mapping[str, float]) -> None:
-    """Note the duration of a batch and of its phases, in seconds."""
-    progressed(query)
-    _batch_seconds.labels(query).observe(total)
-    for phase, seconds in phases.items():
-        _phase_seconds.labels(query, phase).inc(seconds)
-
-
-def readable(topic: str, oldest: float, newest: float, now: float) -> None:
-    """Note that a batch's messages are readable in silver. Called by silver after each batch.
-
-    Args:
-        topic: the topic of the messages.
-        oldest: publish time of the batch's oldest message, in epoch seconds; so are the next two.
-        newest: publish time of its newest message.
-        now: when the messages became readable.
-    """
-    _publish_to_silver.labels(topic).observe(max(now - oldest, 0))
-    _refined_message.labels(topic).set(newest)
+def sizes(files: dict[str, TableFiles]) -> list[Family]:
+    """The metrics of table sizes, from the statistics of `table_files`."""
+    return [
+        metrics.TABLE_ROWS.of({(name,): each.rows for name, each in files.items()}),
+        metrics.TABLE_BYTES.of({(name,): each.size for name, each in files.items()}),
+        metrics.TABLE_FILES.of({(name,): each.count for name, each in files.items()}),
+    ]

@@ -10,17 +10,17 @@ import json
 
 from pyspark.sql import SparkSession
 
-from bronze.admin import PulsarAdmin
-from bronze.checkpoint import claim_tables
-from bronze.declarations import Topic
-from bronze.envelope import POSITION_FIELDS
-from bronze.eras import Partitioning, partitionings, with_partitionings
-from bronze.errors import SettingsError
-from bronze.offsets import OffsetJson, from_json
-from bronze.progress import committed_offset
-from bronze.settings import LakeSettings
-from bronze.source import PulsarDataSource
-from bronze.tables import bronze_table
+from bronze.lag import committed_offset
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import claim_tables
+from lake.tables.table import bronze_table
+from lake.topics.topic import Topic
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.eras import Partitioning, partitionings, with_partitionings
+from pulsar_spark.errors import SettingsError
+from pulsar_spark.offsets import OffsetJson, from_json
+from pulsar_spark.schema import POSITION_FIELDS
+from pulsar_spark.source import PulsarDataSource
 
 POSITION = ("topic", *POSITION_FIELDS)
 

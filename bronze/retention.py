@@ -8,10 +8,10 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from bronze.admin import EVICTS, PulsarAdmin
-from bronze.checkpoint import checkpoint_id
 from bronze.ingest import query_name, subscription
-from bronze.settings import LakeSettings
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import checkpoint_id
+from pulsar_spark.broker.admin import EVICTS, PulsarAdmin
 
 NEAR = 0.5  # of what is allowed, from which on the loss is near
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import structlog
 
-from bronze.checkpoint import Checkpoint, last_commit, source_offsets
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings
-from bronze.storage import written_at
-from bronze.tables import TableSpec
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, has_planned, last_commit, source_offsets
+from lake.tables.arrow import DirectTable
+from lake.tables.storage import commit_file, written_at
+from lake.tables.table import TableSpec
 
 FILE_SIZE = 32 << 20  # a smaller file is written anew, so a row is copied a few times in its life
 MANY_SMALL_FILES = 32
@@ -71,13 +71,13 @@ class BronzeUpkeep:
 
     def _readers_are_near(self) -> bool:
         """Whether all queries of the lake that read the table have come to versions of this day."""
-        log_place = f"{self._table.path(self._settings)}/_delta_log"
+        path = self._table.path(self._settings)
         newest = DirectTable(self._table, self._settings).version
         oldest = time.time() - DAY
         for version in self._next_to_read():
             if version > newest:  # it has read all there is
                 continue
-            written = written_at(self._settings, f"{log_place}/{version:020d}.json")
+            written = written_at(self._settings, commit_file(path, version))
             if written is None or written < oldest:
                 return False
         return True
@@ -87,7 +87,7 @@ class BronzeUpkeep:
         table = DirectTable(self._table, self._settings).id
         found = []
         for checkpoint in self._settings.checkpoints_dir.iterdir():
-            if not (checkpoint / "offsets").exists():
+            if not has_planned(checkpoint):
                 continue
             commit = last_commit(self._settings, checkpoint.name)
             if commit is None:

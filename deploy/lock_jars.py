@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LOCK = ROOT / "lakehouse" / "jars.lock"
+LOCK = ROOT / "lakehouse" / "runtime" / "jars.lock"
 FLINK_LOCK = ROOT / "benchmarks" / "flink" / "jars.lock"
 DELTA = "4.4.0"  # pairs with the PySpark in pyproject.toml
 SCALA = "2.13"

@@ -3,17 +3,17 @@
 import structlog
 import typer
 
-from bronze.command import AvailableNow, exit_with
-from bronze.exporter import serving
-from bronze.logs import configure_logs
-from bronze.settings import load_settings
-from bronze.topics import load_topics
 from gold.build import build_gold, require_silver
 from gold.errors import GoldError
-from gold.keep import keep_fresh
-from gold.measure import gold_collector
+from gold.metrics import gold_collector
 from gold.options import Every, FullRefresh, Select, seconds
+from gold.refresh import keep_fresh
 from gold.results import BuildResult
+from lake.observe.exporter import serving
+from lake.observe.logs import configure_logs
+from lake.settings.settings import load_settings
+from lake.streams.command import AvailableNow, exit_with
+from lake.topics.topic_file import load_topics
 
 log = structlog.get_logger()
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

@@ -21,10 +21,7 @@ from pathlib import Path
 
 import structlog
 
-from bronze.settings import LakeSettings
-from bronze.topics import TopicFile, load_topics
 from gold.dbt import PROJECT, dbt_environment
-from gold.endpoint import SqlError, endpoint_running, query_endpoint
 from gold.errors import GoldError
 from gold.lineage import told
 from gold.lock import alone, require_whole
@@ -32,9 +29,12 @@ from gold.own import require_own_views
 from gold.publish import PublishedCut, last_published, publish, undo_unpublished
 from gold.records import append_record
 from gold.results import BuildResult, NodeResult, read_results
+from gold.sql_client import SqlError, endpoint_running, query_endpoint
 from gold.tables import BUILT, CUT, RUNS
-from silver.personal import protection
-from silver.tables import silver_tables
+from lake.settings.settings import LakeSettings
+from lake.topics.topic_file import TopicFile, load_topics
+from silver.contract.tables import silver_tables
+from silver.records.masking import protection
 
 WAIT_AND_RUN = (
     "import json, sys; from gold.dbt_client import cli; arguments = sys.stdin.readline(); "

@@ -5,16 +5,16 @@ from urllib.parse import unquote, urlparse
 
 from pyspark.sql import SparkSession
 
-from bronze.errors import SettingsError
-from bronze.settings import LakeSettings
-from bronze.sql import identifier, literal
-from bronze.storage import SCHEME, delete, folders_below, in_bucket
-from bronze.tables import delta_tables
-from bronze.topics import TopicFile
-from gold.endpoint import query_endpoint
+from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS, OWN, RUNS
-from silver.tables import silver_tables
-from silver.views import create_views
+from lake.settings.settings import LakeSettings
+from lake.tables.sql import identifier, literal
+from lake.tables.storage import SCHEME, delete, folders_below, in_bucket
+from lake.tables.table import delta_tables
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.errors import SettingsError
+from silver.contract.tables import silver_tables
+from silver.materialized import create_views
 
 LAYERS = ("bronze", "silver", "gold", BUILT)
 

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bronze.environment import plain_environment
-from bronze.settings import LakeSettings
-from bronze.topics import load_topics
-from gold.endpoint import ANY_PASSWORD, TRUST_ENV, credentials
+from gold.sql_client import ANY_PASSWORD, TRUST_ENV, credentials
+from lake.settings.environment import plain_environment
+from lake.settings.settings import LakeSettings
+from lake.topics.topic_file import load_topics
 
 PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 

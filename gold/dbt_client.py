@@ -13,7 +13,7 @@ from dbt.adapters.spark import connections
 from dbt.cli.main import cli as dbt
 from thrift.transport.TSSLSocket import TSSLSocket
 
-from gold.endpoint import ANY_PASSWORD, TRUST_ENV, SqlError, plain_sasl, tls_context
+from gold.sql_client import ANY_PASSWORD, TRUST_ENV, SqlError, plain_sasl, tls_context
 
 
 def cli(arguments: list[str] | None = None) -> None:

@@ -3,11 +3,11 @@
 import shutil
 from pathlib import Path
 
-from bronze.settings import LakeSettings
 from gold.build import target_path
 from gold.dbt import run_dbt
 from gold.errors import GoldError
 from gold.tables import BUILT
+from lake.settings.settings import LakeSettings
 
 
 def docs_page(settings: LakeSettings) -> Path:

@@ -4,7 +4,7 @@ LakehouseError
 `- GoldError    dbt could not run, or a model or test failed
 """
 
-from bronze.errors import LakehouseError
+from pulsar_spark.errors import LakehouseError
 
 
 class GoldError(LakehouseError):

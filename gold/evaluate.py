@@ -16,16 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from bronze.settings import LakeSettings
-from bronze.sql import literal
-from bronze.storage import open_table
 from gold.catalog import drop_schema
 from gold.dbt import run_dbt
-from gold.endpoint import query_endpoint
 from gold.errors import GoldError
 from gold.lock import alone
 from gold.results import read_results
+from gold.sql_client import query_endpoint
 from gold.tables import OWN
+from lake.settings.settings import LakeSettings
+from lake.tables.sql import literal
+from lake.tables.storage import open_table
 
 SCHEMA = f"{OWN}evaluation"
 AT = 10  # recommendations per account

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bronze.lineage import emitter, no_matter_what
-from bronze.settings import LakeSettings
 from gold.publish import PublishedCut
+from lake.observe.lineage import emitter, no_matter_what
+from lake.settings.settings import LakeSettings
 
 
 @dataclass

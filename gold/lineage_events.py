@@ -15,11 +15,11 @@ from openlineage.client.facet_v2 import dataset_version_dataset, job_type_job
 from openlineage.common.provider.dbt.facets import DbtRunRunFacet, ParentRunMetadata
 from openlineage.common.provider.dbt.processor import DbtArtifactProcessor, ModelNode
 
-from bronze.lineage import table_at
-from bronze.lineage_events import PRODUCER, Emitter, facets, now, output
-from bronze.settings import LakeSettings
 from gold.publish import PublishedCut
 from gold.tables import BUILT, CUT
+from lake.observe.lineage import table_at
+from lake.observe.lineage_events import PRODUCER, Emitter, facets, now, output
+from lake.settings.settings import LakeSettings
 
 JOB = "gold"
 

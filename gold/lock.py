@@ -9,9 +9,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bronze.checkpoint import UNFINISHED
-from bronze.settings import LakeSettings
 from gold.errors import GoldError
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import UNFINISHED
 from silver.refine import QUERY
 
 GOLD = "gold"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bronze.errors import SettingsError
+from pulsar_spark.errors import SettingsError
 
 Select = Annotated[
     str | None,

@@ -11,10 +11,10 @@ from typing import NoReturn
 
 from deltalake import CommitProperties, DeltaTable
 
-from bronze.settings import LakeSettings
-from gold.endpoint import query_endpoint
 from gold.errors import GoldError
+from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUT
+from lake.settings.settings import LakeSettings
 
 MOST_COMMITS = 100  # a build makes a few of a table
 MARK = "userMetadata"  # as Spark writes it into Delta's log, and delta-rs shows it

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from bronze.checksums import write_checksum
-from bronze.direct import DirectTable
-from bronze.linking import LinkedTable
-from bronze.settings import LakeSettings
-from bronze.sql import identifier, literal
-from bronze.storage import delete, is_table, open_table, storage_options
-from bronze.tables import delta_tables
-from gold.endpoint import query_endpoint
 from gold.own import marked, require_own_commits
 from gold.records import append_record
+from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable
+from lake.tables.checksums import write_checksum
+from lake.tables.sql import identifier, literal
+from lake.tables.storage import delete, is_table, open_table, storage_options
+from lake.tables.swap import LinkedTable
+from lake.tables.table import delta_tables
 
 MANY_FILES = 32
 SMALL_FILE = 16 << 20

@@ -10,10 +10,10 @@ from typing import Any
 import structlog
 from deltalake.exceptions import DeltaError
 
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
 from bronze.upkeep import FILE_SIZE, MANY_SMALL_FILES
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable
+from lake.tables.table import TableSpec
 
 log = structlog.get_logger()
 

@@ -1,7 +1,7 @@
 """Tables that gold keeps about itself, beside the marts of `dbt_project`."""
 
-from bronze.envelope import Column
-from bronze.tables import TableSpec
+from lake.tables.table import TableSpec
+from pulsar_spark.schema import Column
 
 BUILT = "gold_build"  # the schema where dbt builds and tests; `gold` is what was published of it
 CUT = f"cut_{BUILT}"  # the schema of the views of silver that these builds read

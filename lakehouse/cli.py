@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bronze.command import exit_with
-from bronze.log_format import LogFormat
+from lake.settings.log_format import LogFormat
+from lake.streams.command import exit_with
 from lakehouse import DISTRIBUTION
 from lakehouse.commands import (
     doctor,
@@ -24,7 +24,7 @@ from lakehouse.commands import (
     status,
     streams,
 )
-from lakehouse.context import lake
+from lakehouse.runtime.context import lake
 
 app = typer.Typer(
     help="From Pulsar topics to bronze, silver and gold Delta tables, and SQL on them.",

@@ -10,26 +10,26 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bronze.durable import write_durably
-from bronze.errors import SettingsError
 from bronze.ingest import ingest
-from bronze.job import await_streams
-from bronze.settings import LakeSettings
-from bronze.storage import require_folder
-from bronze.topics import TopicFile
 from gold.build import prepare_build
 from gold.catalog import register
-from gold.endpoint import endpoint_running
 from gold.results import BuildResult
-from lakehouse.broker import left_over_broker, start_broker
-from lakehouse.console import out, print_rows, step
-from lakehouse.generate import Counts, generate_shop
-from lakehouse.metastore import jar_groups
-from lakehouse.publish import create_topics, files_to_publish, publish
-from lakehouse.run import fetch_all_jars
-from lakehouse.session import build_session
-from lakehouse.status import COLUMNS, lake_status
+from gold.sql_client import endpoint_running
+from lake.durable import write_durably
+from lake.settings.settings import LakeSettings
+from lake.streams.job import await_streams
+from lake.tables.storage import require_folder
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.publish import create_topics, files_to_publish, publish
+from lakehouse.operate.status import COLUMNS, lake_status
+from lakehouse.runtime.broker import left_over_broker, start_broker
+from lakehouse.runtime.console import out, print_rows, step
+from lakehouse.runtime.metastore import jar_groups
+from lakehouse.runtime.run import fetch_all_jars
+from lakehouse.runtime.session import build_session
 from lakehouse.up import require_free_ports, serve, sql_endpoint
+from pulsar_spark.errors import SettingsError
+from shop.generate import Counts, generate_shop
 from silver.refine import refine
 
 MARK = "demo.json"

@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-from bronze.checkpoint import last_commit
 from bronze.ingest import ingest, query_name
-from bronze.job import await_streams
-from bronze.settings import LakeSettings
-from bronze.streams import Stream
-from bronze.topics import TopicFile
 from gold.catalog import register
-from lakehouse.connect import PORT_SETTING, spark_connect
-from lakehouse.console import err, step
-from lakehouse.ports import require_free_port
-from lakehouse.publish import create_topics
-from lakehouse.run import broker_and_spark
-from lakehouse.sql_endpoint import start_endpoint
-from lakehouse.sql_guard import require_guard
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import last_commit
+from lake.streams.job import await_streams
+from lake.streams.supervisor import Stream
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.publish import create_topics
+from lakehouse.runtime.console import err, step
+from lakehouse.runtime.ports import require_free_port
+from lakehouse.runtime.run import broker_and_spark
+from lakehouse.sql.connect import PORT_SETTING, spark_connect
+from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.guard import require_guard
 from silver.refine import QUERY, refine
 
 LANDING_SECONDS = 60

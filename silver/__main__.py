@@ -1,7 +1,7 @@
 """`python -m silver`: runs silver's stream as a spark-submit job."""
 
-from bronze.job import streaming_job
-from silver.measure import silver_collector
+from lake.streams.job import streaming_job
+from silver.metrics import silver_collector
 from silver.refine import refine
 
 if __name__ == "__main__":

@@ -9,15 +9,15 @@ from functools import partial
 import structlog
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Checkpoint
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings
-from bronze.tables import TableSpec
-from bronze.topics import TopicFile
 from bronze.upkeep import FILE_SIZE, Daily, compact
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint
+from lake.tables.arrow import DirectTable
+from lake.tables.table import TableSpec
+from lake.topics.topic_file import TopicFile
+from silver.contract.tables import DELETION_VECTORS, silver_tables
 from silver.retention import drop_old_batches
-from silver.tables import DELETION_VECTORS, silver_tables
-from silver.tombstones import collect_tombstones
+from silver.state.tombstones import collect_tombstones
 
 EVERY_BATCHES = 50
 # Below it, that each change is written once or twice more a day would cost more than it saves.

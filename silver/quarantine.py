@@ -15,23 +15,23 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import claim_tables
-from bronze.direct import DirectTable, OpenTables
-from bronze.envelope import ORDER_FIELDS, POSITION_FIELDS
-from bronze.errors import CheckpointError, LakehouseError, SettingsError
-from bronze.settings import LakeSettings
-from bronze.tables import TableSpec, match
-from bronze.topics import TopicFile
 from bronze.upkeep import compact
-from silver.cuts import Cut, latest_cut
-from silver.reconcile import rows_of_batch
-from silver.refine import QUERY, Refinery
-from silver.tables import (
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import claim_tables
+from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.table import TableSpec, match
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
+from pulsar_spark.schema import ORDER_FIELDS, POSITION_FIELDS
+from silver.audit.reconcile import rows_of_batch
+from silver.audit.snapshots import Cut, latest_cut
+from silver.contract.tables import (
     CUTS,
     QUARANTINE,
     RECONCILIATION,
     silver_tables,
 )
+from silver.refine import QUERY, Refinery
 
 SAMPLE_CHARACTERS = 60
 RECORD = ("topic", "reason", "position", "key", "payload", "publish_time")

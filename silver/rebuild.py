@@ -17,25 +17,26 @@ from pydantic import PrivateAttr
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import Checkpoint, claim, claim_tables, interrupted
-from bronze.direct import DirectTable, OpenTables
-from bronze.durable import delete_durably, write_durably
-from bronze.errors import LakehouseError, SettingsError
-from bronze.failures import explain
-from bronze.job import await_streams
-from bronze.linking import LinkedTable
-from bronze.options import epoch_ms
-from bronze.rewind import Place, move
-from bronze.settings import LakeSettings
-from bronze.sql import delta_at
-from bronze.storage import delete, in_bucket, open_table
-from bronze.tables import APPEND_ONLY, TableSpec, bronze_table, match
-from bronze.topics import TopicFile
-from silver.cuts import Cut, last_batch, latest_cut, offset_of_delta
-from silver.forgotten import FORGOTTEN
-from silver.personal import protect_table
+from lake.durable import delete_durably, write_durably
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, claim, claim_tables, interrupted
+from lake.streams.delta_offset import offset_of_delta
+from lake.streams.failures import explain
+from lake.streams.job import await_streams
+from lake.streams.rewind import Place, move
+from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.sql import delta_at
+from lake.tables.storage import delete, in_bucket, open_table
+from lake.tables.swap import LinkedTable
+from lake.tables.table import APPEND_ONLY, TableSpec, bronze_table, match
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.errors import LakehouseError, SettingsError
+from pulsar_spark.options import epoch_ms
+from silver.audit.snapshots import Cut, last_batch, latest_cut
+from silver.contract.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
+from silver.records.masking import protect_table
+from silver.records.pseudonymize import FORGOTTEN
 from silver.refine import QUERY, refine, require_bronze
-from silver.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
 
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"

@@ -16,33 +16,21 @@ import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bronze.checkpoint import Checkpoint, Running, claim_tables, newest_batch, start_query
-from bronze.declarations import Topic
-from bronze.direct import OpenTables
-from bronze.errors import LakehouseError
-from bronze.lineage import Flow, table_place
-from bronze.listener import listen
-from bronze.settings import LakeSettings
-from bronze.storage import open_table
-from bronze.streams import Stream
-from bronze.tables import TableSpec, as_messages, bronze_table
-from bronze.topics import TopicFile
-from silver.arrivals import Arrivals, few
-from silver.changelog import apply_changes
-from silver.cuts import Cut, latest_cut
-from silver.decode import Decoder, without_what_was_good
-from silver.decoded import Decoded
-from silver.enrich import Enriched, apply_events
-from silver.forgotten import Forgotten
-from silver.history import apply_history
-from silver.lookups import Lookups
-from silver.maintenance import CONFIGURATION, Maintenance
-from silver.merged import resolve
-from silver.personal import protect, require_secret
-from silver.reconcile import Books, Watermarks
-from silver.restart import complete_plans
-from silver.schemas import SchemaRegistry, versions_of
-from silver.tables import (
+from lake.observe.lineage import Flow, table_place
+from lake.observe.listener import listen
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, Running, claim_tables, newest_batch, start_query
+from lake.streams.restart import complete_plans
+from lake.streams.supervisor import Stream
+from lake.tables.arrow import OpenTables
+from lake.tables.storage import open_table
+from lake.tables.table import TableSpec, as_messages, bronze_table
+from lake.topics.topic import Topic
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.errors import LakehouseError
+from silver.audit.reconcile import Books, Watermarks
+from silver.audit.snapshots import Cut, latest_cut
+from silver.contract.tables import (
     CUTS,
     QUARANTINE,
     RECONCILIATION,
@@ -51,8 +39,20 @@ from silver.tables import (
     silver_tables,
     state_table,
 )
-from silver.tombstones import refuse_collected
-from silver.views import KeptView
+from silver.enrichment.enrich import Enriched, apply_events
+from silver.enrichment.lookups import Lookups
+from silver.maintenance import CONFIGURATION, Maintenance
+from silver.materialized import KeptView
+from silver.records.batch import Decoded
+from silver.records.batch_stats import Arrivals, few
+from silver.records.decode import Decoder, without_what_was_good
+from silver.records.masking import protect, require_secret
+from silver.records.pseudonymize import Forgotten
+from silver.records.schemas import SchemaRegistry, versions_of
+from silver.state.changelog import apply_changes
+from silver.state.merge_chains import resolve
+from silver.state.scd2 import apply_history
+from silver.state.tombstones import refuse_collected
 
 QUERY = "silver"
 SOURCES_BY_NAME = {

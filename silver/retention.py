@@ -7,10 +7,10 @@ import datetime as dt
 from itertools import groupby
 from typing import Any
 
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings
-from silver.books import COUNTS
-from silver.tables import CUTS, RECONCILIATION
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable
+from silver.audit.books import COUNTS
+from silver.contract.tables import CUTS, RECONCILIATION
 
 
 def drop_old_batches(settings: LakeSettings, now: dt.datetime) -> None:

@@ -18,20 +18,20 @@ from pyspark.sql import SparkSession
 from s3_server import ADDRESS, BUCKET, CREDENTIALS, S3Server, serving
 from shop_lake import ShopLake
 
-from bronze.settings import LakeSettings, load_settings
-from bronze.topics import load_topics
 from gold.build import build_gold
 from gold.catalog import register
 from gold.results import BuildResult
-from lakehouse.broker import Broker, start_broker
-from lakehouse.generate import generate_shop
-from lakehouse.ports import free_port
-from lakehouse.session import build_session
-from lakehouse.sql_endpoint import start_endpoint
+from lake.settings.settings import LakeSettings, load_settings
+from lake.topics.topic_file import load_topics
+from lakehouse.runtime.broker import Broker, start_broker
+from lakehouse.runtime.ports import free_port
+from lakehouse.runtime.session import build_session
+from lakehouse.sql.endpoint import start_endpoint
+from shop.generate import generate_shop
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
-HERE = Path(__file__).parent
+E2E = Path(__file__).parent / "e2e"
 ODD = """o'brien "x" ü"""  # the name of a folder, all of which must be quoted somewhere
 SHOP = "shop"  # all tests on the lake of the generated shop, whatever their file
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     # The longest first, so that no process has them left when the others are done.
-    items.sort(key=lambda item: (group_of(item) != SHOP, item.path.parent != HERE))
+    items.sort(key=lambda item: (group_of(item) != SHOP, item.path.parent != E2E))
 
 
 def group_of(item: pytest.Item) -> str:

@@ -21,11 +21,11 @@ import typer
 
 from benchmarks.flink.systems import Flink, Lakehouse
 from benchmarks.flink.trial import Figure, Plan, Trial
-from bronze.logs import configure_logs
-from bronze.settings import load_settings
-from bronze.topics import load_topics
-from lakehouse.broker import start_broker
-from lakehouse.console import print_rows
+from lake.observe.logs import configure_logs
+from lake.settings.settings import load_settings
+from lake.topics.topic_file import load_topics
+from lakehouse.runtime.broker import start_broker
+from lakehouse.runtime.console import print_rows
 
 CORES = 2
 

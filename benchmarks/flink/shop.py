@@ -9,7 +9,7 @@ import pulsar
 import pyarrow as pa
 
 from benchmarks.silver import ITEMS, order
-from bronze.settings import LakeSettings
+from lake.settings.settings import LakeSettings
 
 LATE = 100  # one user in so many is published after the orders
 

@@ -17,8 +17,8 @@ from benchmarks.flink.commits import Log, Tracker, query
 from benchmarks.flink.processes import SAMPLE_SECONDS
 from benchmarks.flink.systems import System
 from benchmarks.silver import order, send
-from bronze.topics import TopicFile
-from lakehouse.publish import create_topics
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.publish import create_topics
 
 CATCH_UP_SECONDS = 400
 MEGABYTE = 1_000_000

@@ -16,13 +16,13 @@ from typing import Annotated
 
 import typer
 
-from bronze.command import exit_with
-from bronze.environment import plain_environment
-from bronze.errors import LakehouseError
-from bronze.settings import LakeSettings, load_settings
-from gold.endpoint import endpoint_running
-from lakehouse.console import err, step
-from lakehouse.ports import require_free_port
+from gold.sql_client import endpoint_running
+from lake.settings.environment import plain_environment
+from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.command import exit_with
+from lakehouse.runtime.console import err, step
+from lakehouse.runtime.ports import require_free_port
+from pulsar_spark.errors import LakehouseError
 
 EXPORT = Path(__file__).with_name("dashboard")
 DEFAULT_ENDPOINT = "127.0.0.1:10000"

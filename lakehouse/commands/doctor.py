@@ -2,7 +2,7 @@
 
 import typer
 
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
 
 
 def doctor(form: Format = "table") -> None:
@@ -10,8 +10,8 @@ def doctor(form: Format = "table") -> None:
 
     The exit code is 1 if a check fails.
     """
-    from lakehouse.console import print_rows
-    from lakehouse.doctor import COLUMNS, examine
+    from lakehouse.operate.doctor import COLUMNS, examine
+    from lakehouse.runtime.console import print_rows
 
     found = examine(lake.settings, lake.topics)
     print_rows(COLUMNS, found, form)
@@ -21,7 +21,7 @@ def doctor(form: Format = "table") -> None:
 
 def java_home() -> None:
     """Print the JAVA_HOME that Spark is started with, for other Spark programs."""
-    from lakehouse.console import out
-    from lakehouse.java import java_home
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.java import java_home
 
     out.print(str(java_home(lake.settings)), soft_wrap=True)

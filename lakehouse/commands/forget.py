@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
 
 if TYPE_CHECKING:
-    from lakehouse.proof import Proof
-    from silver.person import Found, Person
+    from lakehouse.erasure.person import Found, Person
+    from lakehouse.erasure.verify import Proof
 
 
 def forget(
@@ -30,18 +30,18 @@ def forget(
     left.
     """
     from gold.catalog import register
-    from lakehouse import forgetting
-    from lakehouse.console import err
-    from lakehouse.ports import with_own_sql_port
-    from lakehouse.run import spark_session
+    from lakehouse.erasure import run
+    from lakehouse.runtime.console import err
+    from lakehouse.runtime.ports import with_own_sql_port
+    from lakehouse.runtime.run import spark_session
     from lakehouse.up import sql_endpoint
 
-    forgetting.check(lake.settings, lake.topics, person, topic)
+    run.check(lake.settings, lake.topics, person, topic)
     with spark_session(lake.settings, "lakehouse-forget") as spark:
         register(spark, lake.settings, lake.topics)
         settings = with_own_sql_port(lake.settings)
         with sql_endpoint(spark, settings):
-            proof = forgetting.forget(
+            proof = run.forget(
                 spark,
                 settings,
                 lake.topics,
@@ -57,7 +57,7 @@ def forget(
 
 
 def _agree(who: Person, found: list[Found]) -> bool:
-    from lakehouse.console import err
+    from lakehouse.runtime.console import err
 
     counts = ", ".join(f"{len(x.messages) + len(x.refused)} of {x.topic.name}" for x in found)
     err.print(
@@ -73,8 +73,8 @@ def _show(proof: Proof, form: Format) -> None:
     Raises:
         Exit: something is left. The code is 1.
     """
-    from lakehouse.console import err, print_rows
-    from lakehouse.proof import COLUMNS
+    from lakehouse.erasure.verify import COLUMNS
+    from lakehouse.runtime.console import err, print_rows
 
     parts = proof.search()
     print_rows(COLUMNS, [part.cells() for part in parts], form)

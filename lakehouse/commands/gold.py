@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bronze.command import AvailableNow
 from gold.options import Every, FullRefresh, Select, seconds
-from lakehouse.context import Format, lake
+from lake.streams.command import AvailableNow
+from lakehouse.runtime.context import Format, lake
 
 if TYPE_CHECKING:
-    from bronze.settings import LakeSettings
     from gold.errors import GoldError
     from gold.results import BuildResult
+    from lake.settings.settings import LakeSettings
 
 commands = typer.Typer()
 
@@ -50,9 +50,9 @@ def gold(
 
 
 def _keep_fresh(pause: float, *, serve: bool) -> None:
-    from bronze.exporter import serving
-    from gold.keep import keep_fresh
-    from gold.measure import gold_collector
+    from gold.metrics import gold_collector
+    from gold.refresh import keep_fresh
+    from lake.observe.exporter import serving
 
     while True:
         with _endpoint(serve=serve) as (settings, is_ours), contextlib.ExitStack() as stack:
@@ -73,9 +73,9 @@ def _endpoint(*, serve: bool = False) -> Iterator[tuple[LakeSettings, bool]]:
         Settings for it, and whether it is our own.
     """
     from gold.catalog import register
-    from gold.endpoint import endpoint_running
-    from lakehouse.ports import with_own_sql_port
-    from lakehouse.run import spark_session
+    from gold.sql_client import endpoint_running
+    from lakehouse.runtime.ports import with_own_sql_port
+    from lakehouse.runtime.run import spark_session
     from lakehouse.up import sql_endpoint
 
     if not serve and endpoint_running(lake.settings):
@@ -90,13 +90,13 @@ def _endpoint(*, serve: bool = False) -> Iterator[tuple[LakeSettings, bool]]:
 
 def _up_again() -> bool:
     """Whether the endpoint that readers use is running, where they see each build at once."""
-    from gold.endpoint import endpoint_running
+    from gold.sql_client import endpoint_running
 
     return endpoint_running(lake.settings)
 
 
 def _show_build(result: BuildResult) -> None:
-    from lakehouse.console import err
+    from lakehouse.runtime.console import err
 
     for model in result.models:
         err.print(f"gold.{model.name} {model.status} [dim]{model.seconds:.1f} s[/dim]")
@@ -105,7 +105,7 @@ def _show_build(result: BuildResult) -> None:
 
 
 def _show_refusal(error: GoldError) -> None:
-    from lakehouse.console import err
+    from lakehouse.runtime.console import err
 
     err.print(f"[red]Error:[/red] {error}", highlight=False)
 
@@ -119,7 +119,7 @@ def evaluate(form: Format = "table") -> None:
     """
     from gold.build import require_silver
     from gold.evaluate import AT, evaluate_recommendations
-    from lakehouse.console import print_rows
+    from lakehouse.runtime.console import print_rows
 
     require_silver(lake.settings, lake.topics)
     with _endpoint() as (settings, _):

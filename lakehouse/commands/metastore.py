@@ -2,7 +2,7 @@
 
 import typer
 
-from lakehouse.context import lake
+from lakehouse.runtime.context import lake
 
 commands = typer.Typer(help="The Hive metastore, if one is set (LAKEHOUSE_METASTORE).")
 
@@ -14,8 +14,8 @@ def init() -> None:
     Spark and other engines that ask the database directly need nothing else. For a Hive metastore
     service, use Hive's own `schematool -initSchema`, which creates more tables.
     """
-    from lakehouse.console import out
-    from lakehouse.metastore import create, metastore_java
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.metastore import create, metastore_java
 
     with metastore_java(lake.settings) as jvm:
         out.print(f"{lake.settings.metastore} has Hive's tables, {create(jvm, lake.settings)}.")

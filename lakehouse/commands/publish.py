@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bronze.command import AvailableNow
-from lakehouse.context import lake
+from lake.streams.command import AvailableNow
+from lakehouse.runtime.context import lake
 
 
 def publish(
@@ -15,9 +15,9 @@ def publish(
     ],
 ) -> None:
     """Publish CSV files to the topics, changelogs first."""
-    from lakehouse.console import err, print_rows
-    from lakehouse.publish import create_topics, files_to_publish, publish
-    from lakehouse.run import require_broker
+    from lakehouse.operate.publish import create_topics, files_to_publish, publish
+    from lakehouse.runtime.console import err, print_rows
+    from lakehouse.runtime.run import require_broker
 
     files_to_publish(lake.topics, data)
     require_broker(lake.settings)
@@ -42,9 +42,9 @@ def publish_table(
 
     Delivery is exactly once if the broker deduplicates in the namespace, else at least once.
     """
-    from bronze.job import await_streams
-    from lakehouse.publish_table import publish_table
-    from lakehouse.run import require_broker, spark_session
+    from lake.streams.job import await_streams
+    from lakehouse.operate.publish_table import publish_table
+    from lakehouse.runtime.run import require_broker, spark_session
 
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-publish-table") as spark:
@@ -63,8 +63,8 @@ def publish_table(
 
 def create_topics() -> None:
     """Create the declared topics on the broker. Existing topics are left as they are."""
-    from lakehouse.publish import create_topics
-    from lakehouse.run import require_broker
+    from lakehouse.operate.publish import create_topics
+    from lakehouse.runtime.run import require_broker
 
     require_broker(lake.settings)
     create_topics(lake.settings, lake.topics)
@@ -76,8 +76,8 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
 ) -> None:
     """Write generated users.csv, items.csv and orders.csv."""
-    from lakehouse.console import out
-    from lakehouse.generate import generate_shop
+    from lakehouse.runtime.console import out
+    from shop.generate import generate_shop
 
     lake.read()  # for the format of logs and errors; the files need no settings
     counts = generate_shop(out_dir, scale, seed)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
 
 commands = typer.Typer(help="Show, replay or discard the records that silver has refused.")
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
@@ -15,7 +15,7 @@ WithReason = Annotated[str | None, typer.Option("--reason", help="Only records w
 @commands.command("list")
 def show_summary(form: Format = "table") -> None:
     """Show how many records are in quarantine per topic and reason, with a sample."""
-    from lakehouse.console import print_rows
+    from lakehouse.runtime.console import print_rows
     from silver.quarantine import summary
 
     header = ("topic", "reason", "status", "records", "first", "last", "sample")
@@ -30,7 +30,7 @@ def show_records(
     form: Format = "table",
 ) -> None:
     """Show the newest records in quarantine, with their payload."""
-    from lakehouse.console import print_rows
+    from lakehouse.runtime.console import print_rows
     from silver.quarantine import Selection, records
 
     selection = Selection(topic, reason)
@@ -45,8 +45,8 @@ def bring_in(topic: OfTopic = None, reason: WithReason = None) -> None:
 
     Stop the silver stream first.
     """
-    from lakehouse.console import out
-    from lakehouse.run import spark_session
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import spark_session
     from silver.quarantine import Selection, replay
 
     with spark_session(lake.settings, "lakehouse-quarantine") as spark:
@@ -65,8 +65,8 @@ def give_up(
 
     Stop the silver stream first.
     """
-    from lakehouse.console import out
-    from lakehouse.run import spark_session
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import spark_session
     from silver.quarantine import Selection, discard, records
 
     selection = Selection(topic, reason)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from bronze.errors import SettingsError
-from lakehouse.context import lake
+from lakehouse.runtime.context import lake
+from pulsar_spark.errors import SettingsError
 
 
 def replay(
@@ -40,10 +40,10 @@ def replay(
 
 
 def _replay_bronze(name: str, begin: str, end: str | None) -> None:
-    from bronze.options import epoch_ms
     from bronze.replay import replay_topic
-    from lakehouse.console import out
-    from lakehouse.run import require_broker, spark_session
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import require_broker, spark_session
+    from pulsar_spark.options import epoch_ms
 
     since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
     require_broker(lake.settings)
@@ -53,8 +53,8 @@ def _replay_bronze(name: str, begin: str, end: str | None) -> None:
 
 
 def _replay_silver(begin: str | None, end: str | None) -> None:
-    from lakehouse.console import out
-    from lakehouse.run import spark_session
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import spark_session
     from silver.rebuild import cut_at, rebuild
 
     if end is not None:

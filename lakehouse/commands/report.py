@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.context import lake
+from lakehouse.runtime.context import lake
 
 
 def report(
@@ -23,8 +23,8 @@ def report(
 ) -> None:
     """Write a web page about flow, sales, customers, rewards, recommendations and pending rows."""
     from gold.docs import write_docs
-    from lakehouse.console import out
     from lakehouse.report import write_report
+    from lakehouse.runtime.console import out
 
     if docs:
         write_docs(lake.settings)

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.context import lake
+from lakehouse.runtime.context import lake
 
 
 def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
     """Delete all tables, checkpoints and messages of the embedded broker, after asking."""
-    from bronze.storage import require_bucket
-    from lakehouse.console import out
-    from lakehouse.reset import reset, what_goes
+    from lake.tables.storage import require_bucket
+    from lakehouse.operate.reset import reset, what_goes
+    from lakehouse.runtime.console import out
 
     require_bucket(lake.settings)
     folders = what_goes(lake.settings)

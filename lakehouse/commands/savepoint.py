@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
 
 commands = typer.Typer(help="Name moments of the lake and restore them.")
 Name = Annotated[str, typer.Argument(help="Name of the savepoint.")]
@@ -18,9 +18,9 @@ def create(name: Name) -> None:
     Streams may keep running. The savepoint can be restored while old versions of tables are kept
     (history_days).
     """
-    from lakehouse import savepoints
-    from lakehouse.console import out
-    from lakehouse.run import require_broker
+    from lakehouse.operate import savepoints
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import require_broker
 
     require_broker(lake.settings)
     found = savepoints.create(lake.settings, lake.topics, name)
@@ -30,8 +30,8 @@ def create(name: Name) -> None:
 @commands.command("list")
 def show(form: Format = "table") -> None:
     """Show all savepoints."""
-    from lakehouse import savepoints
-    from lakehouse.console import print_rows
+    from lakehouse.operate import savepoints
+    from lakehouse.runtime.console import print_rows
 
     header = ("savepoint", "created", "restorable until", "silver batch", "tables")
     kept = dt.timedelta(days=lake.settings.history_days)
@@ -48,9 +48,9 @@ def restore(name: Name) -> None:
 
     When they start again, they read what has been published since.
     """
-    from lakehouse import savepoints
-    from lakehouse.console import out
-    from lakehouse.run import require_broker, spark_session
+    from lakehouse.operate import savepoints
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import require_broker, spark_session
 
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-savepoint") as spark:
@@ -61,9 +61,9 @@ def restore(name: Name) -> None:
 @commands.command()
 def drop(name: Name) -> None:
     """Delete a savepoint, and let the broker drop the messages that it kept."""
-    from lakehouse import savepoints
-    from lakehouse.console import out
-    from lakehouse.run import require_broker
+    from lakehouse.operate import savepoints
+    from lakehouse.runtime.console import out
+    from lakehouse.runtime.run import require_broker
 
     require_broker(lake.settings)
     savepoints.drop(lake.settings, lake.topics, name)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
 
 
 def sql(
@@ -12,8 +12,8 @@ def sql(
     form: Format = "table",
 ) -> None:
     """Run a SQL statement on the running endpoint, or on a Spark of its own if none is running."""
-    from gold.endpoint import endpoint_running, query_endpoint
-    from lakehouse.console import print_rows
+    from gold.sql_client import endpoint_running, query_endpoint
+    from lakehouse.runtime.console import print_rows
 
     if endpoint_running(lake.settings):
         columns, rows = query_endpoint(lake.settings, statement)
@@ -32,10 +32,10 @@ def _query_spark(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     from pyspark.errors import PySparkException
     from pyspark.sql import Row
 
-    from bronze.failures import explain
     from gold.catalog import register
-    from gold.endpoint import SqlError
-    from lakehouse.run import spark_session
+    from gold.sql_client import SqlError
+    from lake.streams.failures import explain
+    from lakehouse.runtime.run import spark_session
 
     with spark_session(lake.settings, "lakehouse-sql") as spark:
         register(spark, lake.settings, lake.topics)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
 
 commands = typer.Typer(help="Manage the users of the SQL endpoint.")
 Name = Annotated[str, typer.Argument(help="Letters, digits and . _ @ -")]
@@ -17,9 +17,9 @@ def add(name: Name) -> None:
 
     The password of an existing user is replaced.
     """
-    from bronze.redaction import hide
-    from lakehouse.console import out
-    from lakehouse.sql_users import add_user
+    from lakehouse.runtime.console import out
+    from lakehouse.sql.users import add_user
+    from pulsar_spark.log_masking import hide
 
     if sys.stdin.isatty():
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
@@ -32,8 +32,8 @@ def add(name: Name) -> None:
 @commands.command("remove")
 def remove(name: Name) -> None:
     """Stop a user from logging in. Open connections stay open."""
-    from lakehouse.console import out
-    from lakehouse.sql_users import remove_user
+    from lakehouse.runtime.console import out
+    from lakehouse.sql.users import remove_user
 
     remove_user(lake.settings, name)
     out.print(f"{name} is let in no more.", highlight=False)
@@ -42,7 +42,7 @@ def remove(name: Name) -> None:
 @commands.command("list")
 def show(form: Format = "table") -> None:
     """Show the users who may log in."""
-    from lakehouse.console import print_rows
-    from lakehouse.sql_users import read_users
+    from lakehouse.runtime.console import print_rows
+    from lakehouse.sql.users import read_users
 
     print_rows(("user",), [(name,) for name in read_users(lake.settings)], form)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from bronze.errors import SettingsError
-from lakehouse.context import Format, lake
+from lakehouse.runtime.context import Format, lake
+from pulsar_spark.errors import SettingsError
 
 
 def status(
@@ -19,9 +19,9 @@ def status(
     ] = "2s",
 ) -> None:
     """Show rows, age of the newest message, lag, missing lookups and quarantine per table."""
-    from bronze.storage import require_bucket
-    from lakehouse.console import print_rows
-    from lakehouse.status import COLUMNS, lake_status
+    from lake.tables.storage import require_bucket
+    from lakehouse.operate.status import COLUMNS, lake_status
+    from lakehouse.runtime.console import print_rows
 
     require_bucket(lake.settings)
     if live:
@@ -33,9 +33,9 @@ def status(
 
 def _watch(form: str, every: str) -> None:
     from gold.options import seconds
-    from lakehouse.status import lake_status
-    from lakehouse.watch import watch
-    from silver.books import BookTotals
+    from lakehouse.operate.status import lake_status
+    from lakehouse.operate.watch import watch
+    from silver.audit.books import BookTotals
 
     if form != "table":
         message = f"--watch shows a table; drop --format {form}."

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bronze.command import AvailableNow
-from lakehouse.context import lake
+from lake.streams.command import AvailableNow
+from lakehouse.runtime.context import lake
 
 
 def demo(
@@ -44,10 +44,10 @@ def up() -> None:
 
 def _metrics() -> AbstractContextManager[None]:
     """The metrics of all layers, served as the settings say."""
-    from bronze.exporter import serving
-    from bronze.measure import bronze_collector
-    from gold.measure import gold_collector
-    from silver.measure import silver_collector
+    from bronze.metrics import bronze_collector
+    from gold.metrics import gold_collector
+    from lake.observe.exporter import serving
+    from silver.metrics import silver_collector
 
     layers = (make(lake.settings, lake.topics) for make in (bronze_collector, silver_collector))
     return serving(lake.settings, *layers, gold_collector(lake.settings))
@@ -55,11 +55,11 @@ def _metrics() -> AbstractContextManager[None]:
 
 def bronze(available_now: AvailableNow = False) -> None:
     """Write the messages of the topics to the bronze tables."""
-    from bronze.exporter import serving
     from bronze.ingest import ingest
-    from bronze.job import await_streams
-    from bronze.measure import bronze_collector
-    from lakehouse.run import require_broker, spark_session
+    from bronze.metrics import bronze_collector
+    from lake.observe.exporter import serving
+    from lake.streams.job import await_streams
+    from lakehouse.runtime.run import require_broker, spark_session
 
     require_broker(lake.settings)
     mine = bronze_collector(lake.settings, lake.topics)
@@ -72,10 +72,10 @@ def bronze(available_now: AvailableNow = False) -> None:
 
 def silver(available_now: AvailableNow = False) -> None:
     """Apply the changelogs of the bronze tables and enrich their events."""
-    from bronze.exporter import serving
-    from bronze.job import await_streams
-    from lakehouse.run import spark_session
-    from silver.measure import silver_collector
+    from lake.observe.exporter import serving
+    from lake.streams.job import await_streams
+    from lakehouse.runtime.run import spark_session
+    from silver.metrics import silver_collector
     from silver.refine import refine, require_bronze
 
     require_bronze(lake.settings, lake.topics)

@@ -4,11 +4,11 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lakehouse.operate.status import TableStatus
 from lakehouse.report.blocks import Block, Form, Table, Tile, table
 from lakehouse.report.forms import age
 from lakehouse.report.snapshot import NotShownError, Snapshot
-from lakehouse.status import TableStatus
-from silver.tables import RECONCILIATION
+from silver.contract.tables import RECONCILIATION
 
 HEAD: tuple[tuple[str, Form, str, str], ...] = (
     (

@@ -12,15 +12,15 @@ import altair as alt
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bronze.durable import write_durably
-from bronze.errors import LakehouseError, SettingsError
-from bronze.settings import LakeSettings
-from bronze.topics import TopicFile
 from gold.docs import docs_page
+from lake.durable import write_durably
+from lake.settings.settings import LakeSettings
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.status import lake_status
 from lakehouse.report import accounts, forms, overview, recommendations, sales
 from lakehouse.report.blocks import Figure, Section, Table, section
 from lakehouse.report.snapshot import Snapshot
-from lakehouse.status import lake_status
+from pulsar_spark.errors import LakehouseError, SettingsError
 
 VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # what altair writes, such as v6.4
 TEMPLATES = Path(__file__).with_name("templates")

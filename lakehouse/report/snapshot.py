@@ -6,9 +6,9 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from bronze.settings import LakeSettings
-from bronze.storage import open_table
-from bronze.tables import delta_tables
+from lake.settings.settings import LakeSettings
+from lake.tables.storage import open_table
+from lake.tables.table import delta_tables
 
 LAYERS = ("silver", "gold")
 

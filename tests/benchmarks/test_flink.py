@@ -13,9 +13,9 @@ from pyarrow import orc
 
 from benchmarks.flink.commits import DeltaLog, PaimonLog, Tracker
 from benchmarks.flink.systems import HERE
-from bronze.settings import SHOP_TOPICS
-from bronze.topics import load_topics
-from lakehouse.jars import read_lock
+from lake.settings.settings import SHOP_TOPICS
+from lake.topics.topic_file import load_topics
+from lakehouse.runtime.jars import read_lock
 
 USER = pa.struct([("id", pa.int64())])
 TIME = pa.timestamp("us", "UTC")

@@ -21,15 +21,15 @@ from tcp_proxy import TcpProxy
 from tenacity import Retrying, stop_after_delay, wait_fixed
 from topic import LiveTopic, Outgoing
 
-from bronze.admin import PulsarAdmin, TopicNotFoundError
-from bronze.errors import BrokerError
 from bronze.ingest import ingest
-from bronze.offsets import Position
-from bronze.progress import topic_lag
-from bronze.settings import LakeSettings, load_settings
-from bronze.streams import Stream
-from lakehouse.broker import Broker, start_broker
-from lakehouse.ports import FIRST, LAST, free_port
+from bronze.lag import topic_lag
+from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.supervisor import Stream
+from lakehouse.runtime.broker import Broker, start_broker
+from lakehouse.runtime.ports import FIRST, LAST, free_port
+from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
+from pulsar_spark.errors import BrokerError
+from pulsar_spark.offsets import Position
 
 DEADLINE_SECONDS = 120
 

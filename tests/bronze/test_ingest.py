@@ -10,16 +10,16 @@ from pyspark.sql import SparkSession
 from topic import LiveTopic, Outgoing, Sent
 
 from bronze import landing
-from bronze.admin import PulsarAdmin
-from bronze.checkpoint import checkpoint_id, claim
-from bronze.errors import CheckpointError, LakehouseError, SettingsError
 from bronze.ingest import ingest, subscription
-from bronze.job import await_streams
-from bronze.offsets import Position
-from bronze.progress import topic_lag
+from bronze.lag import topic_lag
 from bronze.replay import replay_topic
-from bronze.settings import LakeSettings
-from lakehouse.broker import Broker
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import checkpoint_id, claim
+from lake.streams.job import await_streams
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
+from pulsar_spark.offsets import Position
 
 NAME = "orders"
 FAR_FUTURE_MS = 4_000_000_000_000

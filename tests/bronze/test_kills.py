@@ -21,8 +21,8 @@ from deltalake import DeltaTable
 from live_shop import until
 from topic import LiveTopic, Outgoing
 
-from bronze.settings import LakeSettings
-from lakehouse.broker import Broker
+from lake.settings.settings import LakeSettings
+from lakehouse.runtime.broker import Broker
 
 KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "3"))
 PER_BATCH = 20

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze import landing, upkeep
-from bronze.checkpoint import Checkpoint, claim_tables
-from bronze.envelope import ENVELOPE_DDL
-from bronze.offsets import Estimate, OffsetJson, with_estimate
-from bronze.settings import LakeSettings
-from bronze.tables import TableSpec, bronze_table
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, claim_tables
+from lake.tables.table import TableSpec, bronze_table
+from pulsar_spark.offsets import Estimate, OffsetJson, with_estimate
+from pulsar_spark.schema import ENVELOPE_DDL
 
 NAME = "orders"
 QUERY = "its-id"

@@ -8,12 +8,12 @@ from model import Position
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from topic import LiveTopic, Outgoing
 
-from bronze.admin import PulsarAdmin
-from bronze.offsets import OffsetJson
-from bronze.options import PulsarOptions
-from bronze.settings import LakeSettings
-from bronze.source import PulsarBatchReader, PulsarStreamReader
-from lakehouse.broker import Broker
+from lake.settings.settings import LakeSettings
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.offsets import OffsetJson
+from pulsar_spark.options import PulsarOptions
+from pulsar_spark.source import PulsarBatchReader, PulsarStreamReader
 
 KEYS = range(60)
 NOTHING = range(0)

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from bronze.checkpoint import claim
-from bronze.settings import LakeSettings, load_settings
-from bronze.tables import bronze_table
 from bronze.upkeep import DAY, DONE, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
+from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.checkpoint import claim
+from lake.tables.table import bronze_table
 
 TABLE = bronze_table("orders")
 SCHEMA = pa.schema([pa.field("entry", pa.int64()), pa.field("payload", pa.binary())])

@@ -11,16 +11,16 @@ from gold_checks import assert_gold_is_right, published, versions
 from gold_refused import Refused
 from shop_lake import ShopLake
 
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings
 from gold.build import build_gold
 from gold.docs import docs_page, write_docs
 from gold.errors import GoldError
-from gold.keep import keep_fresh
 from gold.publish import last_published
+from gold.refresh import keep_fresh
 from gold.results import BuildResult
 from gold.tables import RUNS
-from silver.cuts import latest_cut
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable
+from silver.audit.snapshots import latest_cut
 
 REWARDS = ("reward_ledger", "reward_points", "coupon_eligibility", "thank_you_mails")
 

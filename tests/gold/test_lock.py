@@ -7,14 +7,14 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from bronze.checkpoint import claim
-from bronze.settings import LakeSettings
-from bronze.topics import load_topics
 from gold.build import build_gold
 from gold.errors import GoldError
 from gold.lock import alone
-from lakehouse import savepoints
-from lakehouse.reset import reset
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import claim
+from lake.topics.topic_file import load_topics
+from lakehouse.operate import savepoints
+from lakehouse.operate.reset import reset
 from silver.refine import QUERY
 
 NO_SPARK = cast(SparkSession, None)  # each command is refused before it needs one

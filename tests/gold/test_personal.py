@@ -13,12 +13,12 @@ from personal import SECRET, as_gold_sees, hashed
 from pyspark.errors import PySparkException
 from shop_lake import ShopLake
 
-from bronze.errors import LakehouseError, SettingsError
-from bronze.settings import SHOP_TOPICS, LakeSettings
-from bronze.topics import load_topics
 from gold.build import build_gold
-from gold.endpoint import query_endpoint
-from lakehouse.forgetting import forget
+from gold.sql_client import query_endpoint
+from lake.settings.settings import SHOP_TOPICS, LakeSettings
+from lake.topics.topic_file import load_topics
+from lakehouse.erasure.run import forget
+from pulsar_spark.errors import LakehouseError, SettingsError
 
 PROTECTED = ("user_id", "first_name", "last_name", "email_address")
 

@@ -10,13 +10,13 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings, load_settings
-from bronze.tables import APPEND_ONLY
 from bronze.upkeep import MANY_SMALL_FILES
 from gold.publish import last_published
 from gold.records import append_record
 from gold.tables import CUTS, RUNS
+from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.arrow import DirectTable
+from lake.tables.table import APPEND_ONLY
 
 APPENDS = 400
 EIGHT_DAYS = dt.timedelta(days=8)

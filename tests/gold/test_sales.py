@@ -12,12 +12,12 @@ from messages import order, user
 from personal import protection
 from shop_lake import ShopLake
 
-from bronze.settings import SHOP_TOPICS
-from bronze.topics import load_topics
 from gold.build import build_gold
 from gold.catalog import register
 from gold.results import BuildResult
-from lakehouse.publish import create_topics
+from lake.settings.settings import SHOP_TOPICS
+from lake.topics.topic_file import load_topics
+from lakehouse.operate.publish import create_topics
 
 CLICKS = Path(__file__).resolve().parents[2] / "docs" / "clicks.toml"
 MIDNIGHT = dt.datetime(2018, 3, 1, tzinfo=dt.timezone.utc)

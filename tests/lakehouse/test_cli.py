@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import pytest
 from typer.main import get_command
 
-from bronze.settings import SHOP_TOPICS, LakeSettings
-from bronze.topics import load_topics
+from lake.settings.settings import SHOP_TOPICS, LakeSettings
+from lake.topics.topic_file import load_topics
 from lakehouse import cli
-from lakehouse.java import SUPPORTED, java_version
-from lakehouse.ports import free_port
-from lakehouse.proof import Proof
-from silver.person import Found, Person
+from lakehouse.erasure.person import Found, Person
+from lakehouse.erasure.verify import Proof
+from lakehouse.runtime.java import SUPPORTED, java_version
+from lakehouse.runtime.ports import free_port
 
 
 class Outcome(NamedTuple):
@@ -124,7 +124,7 @@ def test_a_data_folder_without_files_is_told_what_it_needs(run: Run, tmp_path: P
 
 
 def test_a_topic_that_is_not_json_is_not_published_as_json(run: Run, tmp_path: Path) -> None:
-    declared = Path(cli.__file__).parents[1] / "bronze" / "shop.toml"
+    declared = Path(cli.__file__).parents[1] / "shop" / "topics.toml"
     topics = tmp_path / "topics.toml"
     topics.write_text(
         declared.read_text().replace('key = ["id"]', 'key = ["id"]\nschema = "registry"', 1)
@@ -168,7 +168,7 @@ def test_up_does_not_start_a_broker_in_the_place_of_anothers(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", "http://192.0.2.1:8080")
-    monkeypatch.setattr("lakehouse.run.broker_answers", lambda _: False)
+    monkeypatch.setattr("lakehouse.runtime.run.broker_answers", lambda _: False)
     assert_refused(run("up"), "No Pulsar broker answers at http://192.0.2.1:8080")
 
 
@@ -178,7 +178,7 @@ def test_a_port_in_use_is_named_with_its_setting(
     run: Run, monkeypatch: pytest.MonkeyPatch, taken_port: int, command: str, setting: str
 ) -> None:
     monkeypatch.setenv(setting, str(taken_port))
-    monkeypatch.setattr("gold.endpoint.CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("gold.sql_client.CONNECT_SECONDS", 0.1)
     assert_refused(run(command), f"Port {taken_port} is in use", setting)
 
 
@@ -266,7 +266,7 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
     users = load_topics(SHOP_TOPICS).topics["users"]
     who = Person(users, {"42": "-7", "43": "-8"}, {"emailAddress": {"her@example.org"}})
     for name in (
-        "lakehouse.run.spark_session",
+        "lakehouse.runtime.run.spark_session",
         "gold.catalog.register",
         "lakehouse.up.sql_endpoint",
     ):
@@ -276,7 +276,7 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
         found = [Found(users, [], [])]
         return Proof(given[1], given[2], who) if given[4](who, found) else None
 
-    monkeypatch.setattr("lakehouse.forgetting.forget", forgetting)
+    monkeypatch.setattr("lakehouse.erasure.run.forget", forgetting)
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     refused = run("forget", "42", "--reason", "asked for")
     assert "Merged accounts that go too: 1." in refused.err
@@ -309,7 +309,7 @@ def test_gold_leaves_the_port_of_sql_to_up_unless_it_is_to_serve(
     for name in ("build.require_silver", "catalog.register"):
         monkeypatch.setattr(f"gold.{name}", lambda *_: None)
     monkeypatch.setattr("lakehouse.commands.gold._show_build", lambda *_: None)
-    monkeypatch.setattr("lakehouse.run.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr("lakehouse.runtime.run.spark_session", lambda *_: nullcontext())
     monkeypatch.setattr("lakehouse.up.sql_endpoint", serve)
     monkeypatch.setattr(
         "gold.build.build_gold", lambda settings, **_: built.append(settings.sql_port)

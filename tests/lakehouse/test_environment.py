@@ -7,10 +7,10 @@ from live_shop import until
 from pydantic import SecretStr
 from s3_server import CREDENTIALS
 
-from bronze.errors import SettingsError
-from bronze.settings import LakeSettings, load_settings
 from gold.build import prepare_build
-from lakehouse.broker import Broker, start_broker
+from lake.settings.settings import LakeSettings, load_settings
+from lakehouse.runtime.broker import Broker, start_broker
+from pulsar_spark.errors import SettingsError
 
 CANARY = "canary-4711"
 SECRETS = [

@@ -15,17 +15,17 @@ from s3_server import KEEPING, S3Server
 from silver_lake import SilverLake
 from topic import declared
 
-from bronze.checkpoint import claim
-from bronze.direct import DirectTable
-from bronze.errors import CheckpointError, SettingsError
-from bronze.object_versions import sdk
-from bronze.settings import SHOP_TOPICS, load_settings
-from bronze.storage import in_bucket
-from lakehouse.forgetting import forget
-from lakehouse.proof import UNREADABLE, Proof
-from lakehouse.status import lake_status
-from silver.forgotten import FORGOTTEN, pseudonym
+from lake.settings.settings import SHOP_TOPICS, load_settings
+from lake.streams.checkpoint import claim
+from lake.tables.arrow import DirectTable
+from lake.tables.storage import in_bucket
+from lakehouse.erasure.object_versions import sdk
+from lakehouse.erasure.run import forget
+from lakehouse.erasure.verify import UNREADABLE, Proof
+from lakehouse.operate.status import lake_status
+from pulsar_spark.errors import CheckpointError, SettingsError
 from silver.rebuild import rebuild
+from silver.records.pseudonymize import FORGOTTEN, pseudonym
 
 CANARY, MERGED = 987_654_321_987, 987_654_321_986
 FIRST = "canary.person@a-very-long-name-of-a-host.example.org"
@@ -136,7 +136,7 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("lakehouse.forgetting.redact", dies)
+        patch.setattr("lakehouse.erasure.run.redact", dies)
         with pytest.raises(KeyboardInterrupt):
             run(lake)
     with pytest.raises(CheckpointError, match="`lakehouse forget` was interrupted"):

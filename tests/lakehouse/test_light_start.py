@@ -10,7 +10,7 @@ from typing import NamedTuple
 from typer.main import get_command
 
 from lakehouse import cli
-from lakehouse.ports import free_port
+from lakehouse.runtime.ports import free_port
 
 # What Typer needs to draw the help, and what Rich loads beside it where it is installed.
 TYPER = {
@@ -18,7 +18,7 @@ TYPER = {
     *("typing_extensions", "typing_inspection"),
 }
 RICH = {"rich", "attr", "markdown_it", "mdurl", "pygments"}
-OURS = {"bronze", "silver", "gold", "lakehouse"}
+OURS = {"pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop"}
 # What `status` does without.
 HEAVY = {
     *("altair", "babel", "dbt", "delta", "fastavro", "openlineage", "pandas"),

@@ -13,16 +13,16 @@ from browser import chromium
 from bs4 import BeautifulSoup
 from deltalake import DeltaTable, write_deltalake
 
-from bronze.errors import LakehouseError, SettingsError
-from bronze.settings import LakeSettings, load_settings
-from bronze.tables import delta_tables
-from bronze.topics import load_topics
 from gold.docs import docs_page
-from lakehouse.ports import free_port
+from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.table import delta_tables
+from lake.topics.topic_file import load_topics
 from lakehouse.report import write_report
 from lakehouse.report.blocks import Figure
 from lakehouse.report.sales import revenue_over_time
 from lakehouse.report.snapshot import Snapshot
+from lakehouse.runtime.ports import free_port
+from pulsar_spark.errors import LakehouseError, SettingsError
 
 UTC = dt.timezone.utc
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -21,7 +21,7 @@ from silver_lake import SilverLake
 from topic import declared
 from types_model import RefusedError, read_json, value_of, value_of_key
 
-from bronze.checkpoint import newest_file
+from lake.streams.checkpoint import newest_file
 from silver.refine import QUERY
 
 ROUNDS = int(os.environ.get("LAKEHOUSE_ROUNDS", "1"))

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
 from bronze import upkeep
-from bronze.direct import DirectTable
-from bronze.errors import SettingsError
-from bronze.settings import load_settings
+from lake.settings.settings import load_settings
+from lake.tables.arrow import DirectTable
+from pulsar_spark.errors import SettingsError
 from silver import maintenance
+from silver.contract.tables import CUTS, silver_tables
 from silver.refine import refine
-from silver.tables import CUTS, silver_tables
 
 EIGHT_DAYS = 8 * 24 * 3600
 CUT = {"committed_at": PUBLISHED, "versions": [("bronze.orders", 1)], "positions": [("orders", "")]}

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
-from bronze.checkpoint import claim
-from bronze.declarations import snake_case
-from bronze.errors import CheckpointError, SettingsError
+from lake.streams.checkpoint import claim
+from lake.topics.topic import snake_case
+from pulsar_spark.errors import CheckpointError, SettingsError
 from silver import quarantine
 from silver.quarantine import Selection, discard, records, replay, summary
 from silver.refine import QUERY

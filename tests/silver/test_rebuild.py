@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
-from bronze.errors import CheckpointError, LakehouseError, SettingsError
-from bronze.linking import LinkedTable
+from lake.tables.swap import LinkedTable
+from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from silver import rebuild as rebuild_module
-from silver.cuts import last_batch
+from silver.audit.snapshots import last_batch
+from silver.contract.tables import CUTS, silver_tables
 from silver.quarantine import Selection, discard
 from silver.rebuild import cut_at, rebuild
-from silver.tables import CUTS, silver_tables
 
 TABLES = ("people_state", "enriched_visits", "quarantine")
 BEFORE = PEOPLE_AND_VISITS.format(

@@ -10,11 +10,11 @@ from model import Lake, Message, Position
 from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
-from bronze.checkpoint import source_offsets
-from bronze.envelope import ENVELOPE_DDL
-from bronze.topics import TopicFile
-from silver import arrivals
-from silver.decode import Decoder
+from lake.streams.checkpoint import source_offsets
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.schema import ENVELOPE_DDL
+from silver.records import batch_stats
+from silver.records.decode import Decoder
 from silver.refine import Refinery, refine
 
 
@@ -61,7 +61,7 @@ def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
     batches = [messages[begin:end] for begin, end in itertools.pairwise(cuts)]
     model = Lake()
     for number, small in ((0, 1000), (2, 0), (1, 0), (3, 1000)):
-        monkeypatch.setattr(arrivals, "FEW", small)
+        monkeypatch.setattr(batch_stats, "FEW", small)
         batch = batches[number]
         rng.shuffle(batch)
         lake.put(batch)
@@ -170,7 +170,7 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
         raise RuntimeError(message)
 
     for step, small in (("_apply", 1000), ("_quarantine", 0), ("_book", 1000)):
-        monkeypatch.setattr(arrivals, "FEW", small)
+        monkeypatch.setattr(batch_stats, "FEW", small)
         with monkeypatch.context() as patch:
             patch.setattr(Refinery, step, die)
             with pytest.raises(Exception, match="killed here"):
@@ -204,7 +204,7 @@ def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again
             patch.setattr(Refinery, "_book", die)
             with pytest.raises(Exception, match="killed here"):
                 lake.refine()
-        monkeypatch.setattr("silver.enrich._complete", die)
+        monkeypatch.setattr("silver.enrichment.enrich._complete", die)
         lake.refine()
     assert_equal(lake, model)
 

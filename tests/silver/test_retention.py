@@ -10,14 +10,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from bronze.direct import DirectTable
-from bronze.settings import LakeSettings, load_settings
-from bronze.tables import APPEND_ONLY
-from silver.books import BookTotals
-from silver.cuts import last_batch, latest_cut
-from silver.reconcile import Watermarks
+from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.arrow import DirectTable
+from lake.tables.table import APPEND_ONLY
+from silver.audit.books import BookTotals
+from silver.audit.reconcile import Watermarks
+from silver.audit.snapshots import last_batch, latest_cut
+from silver.contract.tables import CUTS, RECONCILIATION
 from silver.retention import drop_old_batches
-from silver.tables import CUTS, RECONCILIATION
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.timezone.utc)
 TOPICS = ("orders", "users")

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
-from bronze.errors import LakehouseError
+from pulsar_spark.errors import LakehouseError
 
 OPTIONAL = '{ type = "string", required = false }'
 

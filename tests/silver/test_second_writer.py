@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from silver_lake import SilverLake
 
-from silver import arrivals, changelog
+from silver.records import batch_stats
+from silver.state import changelog
 
 WAIT_SECONDS = 60
 
@@ -41,7 +42,7 @@ def test_a_batch_that_meets_another_writer_is_run_again_and_exact(
 ) -> None:
     lake, model = SilverLake(spark, tmp_path / "home"), Lake()
     lake.settings = lake.settings.model_copy(update={"restarts": 1, "restart_delay": 0.1})
-    monkeypatch.setattr(arrivals, "FEW", 0)
+    monkeypatch.setattr(batch_stats, "FEW", 0)
     first = [message("users", n, n, user(n, lastName="FIRST")) for n in range(4)]
     for each in (first[:2], first[2:]):  # files to compact
         lake.put(each)

@@ -1,0 +1,199 @@
+"""Client of the SQL endpoint (HiveServer2's protocol), where dbt builds and people read."""
+
+import logging
+import ssl
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from socket import create_connection, getaddrinfo
+from typing import Any
+
+from pyhive import hive
+from thrift.transport.TSocket import TSocket
+from thrift.transport.TSSLSocket import TSSLSocket
+from thrift.transport.TTransport import TTransportException
+from thrift_sasl import TSaslClientTransport
+
+from lake.settings.secret_files import secret_text
+from lake.settings.settings import LakeSettings
+from pulsar_spark.errors import LakehouseError, SettingsError
+from pulsar_spark.log_masking import hide
+
+CONNECT_SECONDS = 10
+TRUST_ENV = "LAKEHOUSE_SQL_TLS_TRUST_CERTS_FILE"
+ANY_PASSWORD = "none"  # noqa: S105 - PyHive wants one  # pragma: allowlist secret
+
+logging.getLogger("thrift").setLevel(logging.CRITICAL)  # a refused connection is an answer here
+
+
+class SqlError(LakehouseError):
+    """A statement failed, or the endpoint did."""
+
+
+def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of one statement, run by the endpoint.
+
+    Raises:
+        SqlError: Spark refused the statement; the message is Spark's own.
+    """
+    with connect(settings) as connection, connection.cursor() as cursor:
+        try:
+            cursor.execute(sql)
+        except hive.OperationalError as error:
+            raise SqlError(_spark_message(error)) from error
+        if cursor.description is None:
+            return [], []
+        names = [column[0] for column in cursor.description]
+        return names, cursor.fetchall()
+
+
+def connect(settings: LakeSettings) -> Any:
+    """A connection. PyHive waits for ever, also for a port where something else listens.
+
+    Raises:
+        TTransportException: nothing answers there, or no SQL endpoint does.
+        SqlError: an endpoint answers that we cannot trust, or that does not let us in.
+        SettingsError: a file that a setting names is absent, or a secret is open to others.
+    """
+    user, password = credentials(settings)
+    if password != ANY_PASSWORD:
+        _require_secrecy(settings)
+    socket = TSocket(settings.sql_host, settings.sql_port)
+    if settings.sql_tls:
+        context = tls_context(settings.sql_tls_trust_certs_file)
+        socket = TSSLSocket(settings.sql_host, settings.sql_port, ssl_context=context)
+    socket.setTimeout(CONNECT_SECONDS * 1000)
+    try:
+        socket.open()  # else PyHive would close what is not open, and hide why
+        connection = hive.Connection(
+            username=user, thrift_transport=plain_sasl(socket, user, password)
+        )
+    except TTransportException as error:
+        message = _refused(settings, str(error))
+        if message is None and error.type != TTransportException.TIMED_OUT:
+            message = _tls_differs(settings)
+        if message is None:
+            raise
+        raise SqlError(message) from error
+    socket.setTimeout(None)  # a statement may take long
+    return connection
+
+
+def endpoint_running(settings: LakeSettings) -> bool:
+    """Whether a client gets in.
+
+    Raises:
+        SqlError: one runs that does not let us in.
+    """
+    with suppress(TTransportException):
+        connect(settings).close()
+        return True
+    return False
+
+
+def credentials(settings: LakeSettings) -> tuple[str, str]:
+    """User and password of our own clients. An endpoint that asks for none takes any.
+
+    Raises:
+        SettingsError: the password is given twice, or its file is absent or open to others.
+    """
+    secret, file = settings.sql_password, settings.sql_password_file
+    if secret and file:
+        message = (
+            "LAKEHOUSE_SQL_PASSWORD and LAKEHOUSE_SQL_PASSWORD_FILE each hold a password; set one."
+        )
+        raise SettingsError(message)
+    if file:
+        return settings.sql_user, hide(secret_text("LAKEHOUSE_SQL_PASSWORD_FILE", file))
+    return settings.sql_user, hide(secret.get_secret_value()) if secret else ANY_PASSWORD
+
+
+def tls_context(trust: Path | None) -> ssl.SSLContext:
+    """How a client of the endpoint makes sure who answers: by authority and by host name.
+
+    Args:
+        trust: PEM file of authorities; the system's own if None.
+
+    Raises:
+        SettingsError: the file is absent or holds no certificate.
+    """
+    try:
+        return ssl.create_default_context(cafile=trust.expanduser() if trust else None)
+    except OSError as error:  # an SSLError, too
+        message = (
+            f"{TRUST_ENV}: {trust} cannot be read as PEM certificates ({error.strerror or error})."
+        )
+        raise SettingsError(message) from error
+
+
+def plain_sasl(socket: TSocket, user: str, password: str) -> TSaslClientTransport:
+    """HiveServer2's transport over a socket, for all its authentications but Kerberos."""
+    who = {"host": socket.host, "username": user, "password": password}
+    return TSaslClientTransport(
+        lambda: hive.get_pure_sasl_client(sasl_auth="PLAIN", **who), "PLAIN", socket
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host can be reached from this machine alone; a name must stand for no other."""
+    try:
+        found = {info[4][0] for info in getaddrinfo(host, None)}
+    except OSError:
+        return False
+    numbers = map(ip_address, found)
+    return all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in numbers)
+
+
+def _require_secrecy(settings: LakeSettings) -> None:
+    if not (settings.sql_tls or settings.sql_allow_insecure or is_loopback(settings.sql_host)):
+        message = (
+            f"The password for the SQL endpoint would go to {settings.sql_host} as plain text. "
+            "Set LAKEHOUSE_SQL_TLS=true; or, where a network guards it, "
+            "LAKEHOUSE_SQL_ALLOW_INSECURE=true."
+        )
+        raise SettingsError(message)
+
+
+def _refused(settings: LakeSettings, said: str) -> str | None:
+    if "Error validating the login" not in said:
+        return None
+    return (
+        f"The SQL endpoint at {settings.sql_host}:{settings.sql_port} does not let user "
+        f"'{settings.sql_user}' in: the name or the password is wrong. Set LAKEHOUSE_SQL_USER, and "
+        "LAKEHOUSE_SQL_PASSWORD_FILE or LAKEHOUSE_SQL_PASSWORD."
+    )
+
+
+def _tls_differs(settings: LakeSettings) -> str | None:
+    """Why both sides do not come to speak; None if nothing is there. Thrift does not tell."""
+    place = f"{settings.sql_host}:{settings.sql_port}"
+    trust = settings.sql_tls_trust_certs_file
+    context = tls_context(trust) if settings.sql_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not settings.sql_tls:  # only to see whether it speaks TLS: nothing is sent
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with (
+            create_connection((settings.sql_host, settings.sql_port), CONNECT_SECONDS) as socket,
+            context.wrap_socket(socket, server_hostname=settings.sql_host),
+        ):
+            if settings.sql_tls:
+                return None
+            return f"The SQL endpoint at {place} speaks TLS alone. Set LAKEHOUSE_SQL_TLS=true."
+    except ssl.SSLCertVerificationError as error:
+        return (
+            f"The SQL endpoint at {place} shows a certificate that is not to be trusted: "
+            f"{error.verify_message}. {TRUST_ENV} ({trust or 'not set'}) "
+            "names the authorities, and LAKEHOUSE_SQL_HOST a name in the certificate."
+        )
+    except ssl.SSLError as error:
+        if settings.sql_tls:
+            return f"What answers at {place} does not speak TLS as LAKEHOUSE_SQL_TLS says: {error}."
+    except OSError:
+        pass
+    return None
+
+
+def _spark_message(error: Exception) -> str:
+    status = getattr(error.args[0], "status", None) if error.args else None
+    text = str(getattr(status, "errorMessage", error))
+    return text.splitlines()[0].split("org.apache.spark.sql.AnalysisException: ")[-1].strip()

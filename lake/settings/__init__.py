@@ -1,0 +1,1 @@
+"""The settings of a lakehouse, and the secrets that they name."""

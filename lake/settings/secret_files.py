@@ -1,0 +1,49 @@
+"""Reads files that hold a secret, and checks that their permissions protect it."""
+
+import stat
+from pathlib import Path
+
+from pulsar_spark.errors import SettingsError
+
+# The group may read: this is how Kubernetes gives a pod access to a mounted secret (`fsGroup`).
+TOO_OPEN = stat.S_IWGRP | stat.S_IRWXO
+
+
+def require_private(setting: str, file: Path) -> Path:
+    """Check that a file exists, that others cannot access it, and that the group cannot write it.
+
+    Args:
+        setting: the setting that names the file, for the error.
+        file: the file; `~` is expanded.
+
+    Returns:
+        The expanded path.
+
+    Raises:
+        SettingsError: the file is absent, or its permissions are too open.
+    """
+    path = file.expanduser()
+    if not path.is_file():
+        message = f"{setting}: the file {path} does not exist on this machine; correct the path."
+        raise SettingsError(message)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & TOO_OPEN:
+        message = (
+            f"{setting}: {path} holds a secret, but its mode {mode:o} gives other users of this "
+            f"machine access to it. Run `chmod 600 {path}`."
+        )
+        raise SettingsError(message)
+    return path
+
+
+def secret_text(setting: str, file: Path) -> str:
+    """Read the secret in a file, without the line break at its end.
+
+    Raises:
+        SettingsError: the file is absent or empty, or its permissions are too open.
+    """
+    text = require_private(setting, file).read_text().strip("\r\n")
+    if not text:
+        message = f"{setting}: {file} is empty; put the secret into it."
+        raise SettingsError(message)
+    return text

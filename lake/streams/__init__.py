@@ -1,0 +1,1 @@
+"""Streaming queries: checkpoints, restarts, and commands that run until they are stopped."""

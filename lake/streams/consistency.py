@@ -1,0 +1,77 @@
+"""Checks that checkpoints and tables belong together (invariant 6). Changes nothing."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import (
+    TOGETHER,
+    WRITER,
+    identity,
+    interrupted,
+    is_whole,
+    newest_file,
+    query_id,
+)
+from lake.tables.storage import open_table
+from lake.tables.table import TableSpec
+from pulsar_spark.errors import CheckpointError
+
+
+def disagreements(
+    settings: LakeSettings, query: str, tables: Sequence[TableSpec]
+) -> Iterator[tuple[str, str]]:
+    """Find what would stop a query at its next start. The query may be running.
+
+    Called by `lakehouse doctor`.
+
+    Yields:
+        A problem and its remedy.
+    """
+    folder = Path(settings.checkpoint_path(query))
+    try:
+        own = identity(folder)
+    except CheckpointError as error:
+        yield str(error).removesuffix(f" {TOGETHER}"), TOGETHER
+        return
+    command = interrupted(folder)
+    if command is not None:
+        yield f"`{command or 'a command'}` was interrupted", "Run it again to finish it."
+    for log in ("offsets", "commits"):
+        newest = newest_file(folder / log)
+        if newest is not None and not is_whole(newest):
+            yield f"{newest} is torn", "Start the stream to learn whether you can delete the file."
+    # Read before the tables: while the query runs, a table may get ahead, but never fall behind.
+    commit = newest_file(folder / "commits")
+    for table in tables:
+        for what in _apart(settings, table, own, folder, commit):
+            yield what, TOGETHER
+
+
+def _apart(
+    settings: LakeSettings,
+    table: TableSpec,
+    own: dict[str, Any],
+    folder: Path,
+    commit: Path | None,
+) -> Iterator[str]:
+    known = own.get("tables", {}).get(table.full_name)
+    if not table.exists(settings):
+        if known:
+            yield f"the table {table.full_name} no longer exists"
+        return
+    delta = open_table(settings, table.path(settings))
+    metadata = delta.metadata()
+    if metadata.configuration.get(WRITER) != own.get("checkpoint"):
+        yield f"the table {table.full_name} was written from another checkpoint"
+    elif known and known != str(metadata.id):
+        yield f"{table.full_name} is not the table that the checkpoint has written to"
+    elif commit is not None and (folder / "metadata").exists():
+        # Only bronze writes the query's id to the table, and a query that was moved has none yet.
+        written = delta.transaction_version(query_id(folder))
+        if written is not None and written < int(commit.name):
+            yield (
+                f"the checkpoint has finished batch {commit.name}, but the table "
+                f"{table.full_name} ends with batch {written}, so it is older than the checkpoint"
+            )

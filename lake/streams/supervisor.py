@@ -1,0 +1,309 @@
+"""Runs streams that survive temporary failures.
+
+A failed stream is restarted up to `restarts` times, after a delay that doubles. The count starts
+over when the stream has finished a batch in between, unless it runs with `available_now`. Errors
+that a retry cannot fix, such as lost messages or another table's checkpoint, cause no restart
+(`failures.py`). A stream that fails for good is given up: the reason is logged and noted in its
+checkpoint, and the other streams continue.
+"""
+
+import contextlib
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any, NamedTuple
+
+import structlog
+from pyspark.sql.streaming.query import StreamingQuery
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    sleep_using_event,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_exponential,
+    wait_fixed,
+)
+
+from lake.durable import delete_durably, read_json, write_durably
+from lake.observe.lineage import Flow, State, StreamRuns
+from lake.observe.metrics import restarted
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, Running, last_commit
+from lake.streams.failures import NO_SPARK, explain, may_pass
+from pulsar_spark.errors import LakehouseError
+
+POLL_SECONDS = 0.2
+LONGEST_DELAY_SECONDS = 300
+GIVEN_UP = "lakehouse.given-up"
+
+log = structlog.get_logger()
+
+
+class GivenUp(NamedTuple):
+    """When a stream was given up, and why."""
+
+    at: dt.datetime
+    reason: str
+
+
+def given_up(settings: LakeSettings, query: str) -> GivenUp | None:
+    """When and why a stream was given up; None if it was not, or was started again since."""
+    file = _note(settings, query)
+    try:
+        stored = read_json(file, "The log says why.")
+    except LakehouseError as error:
+        then = dt.datetime.fromtimestamp(file.stat().st_mtime, dt.timezone.utc)
+        return GivenUp(then, str(error))
+    if stored is None:
+        return None
+    return GivenUp(dt.datetime.fromisoformat(stored["at"]), stored["reason"])
+
+
+def _note(settings: LakeSettings, query: str) -> Path:
+    return Path(settings.checkpoint_path(query)) / GIVEN_UP
+
+
+class Stream:
+    """A named streaming query that is restarted when it fails.
+
+    Call `begin` first, then `keep` in a thread of its own.
+
+    name: the name of the query, such as `bronze.orders`.
+    start: claims the checkpoint and starts the query; called for each start.
+    available_now: whether the query ends by itself when it has caught up.
+    flow: what the query reads and writes, for lineage.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: LakeSettings,
+        start: Callable[[], Running],
+        *,
+        available_now: bool,
+        flow: Flow | None = None,
+    ) -> None:
+        self.name = name
+        self.available_now = available_now
+        self._settings = settings
+        self._start = start
+        self._running: Running | None = None
+        self._error: Exception | None = None  # from the first start
+        self._batch: str | None = None  # the last finished batch at the last start
+        self._runs = StreamRuns(settings, name, flow)
+
+    def begin(self) -> "Stream":
+        """Start the query. An error is raised by `keep`, so that other streams can start first."""
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - kept, and raised again
+            self._error = error
+        return self
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query of the last start."""
+        return self._started.query
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether the query has looked for new messages since its start, or is not running.
+
+        A batch that was planned before the start and is only repeated does not count.
+        """
+        if not self.is_active or self.is_idle:
+            return True
+        progress = self.query.lastProgress
+        return progress is not None and progress["batchId"] != self._started.repeats
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the query is running and found nothing to read."""
+        if not self.is_active:
+            return False
+        status = self.query.status  # lastProgress is ten seconds late
+        return not status["isDataAvailable"] and status["message"].startswith("Waiting for")
+
+    def last_read(self) -> str:
+        """When the last new batch with rows began: ISO 8601 in UTC, empty if there was none.
+
+        A batch that the start only repeated does not count.
+        """
+        if self._running is None:
+            return ""
+        reads = (p for p in self.query.recentProgress if p["numInputRows"])
+        own = (p["timestamp"] for p in reads if p["batchId"] != self._running.repeats)
+        return max(own, default="")
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query is running."""
+        return self._running is not None and self.query.isActive
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint that the query has claimed."""
+        return self._started.checkpoint
+
+    def stop(self) -> None:
+        """Stop the query at once, and release its checkpoint."""
+        if self._running is not None:
+            with contextlib.suppress(*NO_SPARK):  # without Spark, it has stopped already
+                self._running.query.stop()
+            self._running.checkpoint.release()
+        self._runs.ended("ABORT")  # unless reported already
+
+    def keep(self, stop: Event) -> None:
+        """Restart the query after failures until it has caught up or `stop` is set.
+
+        When `stop` is set, the query finishes its current batch and begins no other.
+
+        Raises:
+            LakehouseError: the stream was given up; the message is the reason.
+        """
+        try:
+            for attempt in self._attempts(stop):
+                with attempt:
+                    self._keep_run(stop, again=attempt.retry_state.attempt_number > 1)
+        except Exception as error:
+            found = self._give_up(error)
+            if self._settings.exit_when_given_up:
+                stop.set()
+            raise found from error
+        finally:
+            self.stop()
+
+    def _attempts(self, stop: Event) -> Retrying:
+        delay = self._settings.restart_delay
+        return Retrying(
+            retry=retry_if_exception(
+                lambda e: not stop.is_set() and isinstance(e, Exception) and may_pass(e)
+            ),
+            stop=stop_after_attempt(1 + self._settings.restarts),
+            wait=wait_exponential(multiplier=delay, max=max(LONGEST_DELAY_SECONDS, delay)),
+            sleep=sleep_using_event(stop),
+            after=self._count_anew,
+            before_sleep=self._say_restart,
+            reraise=True,
+        )
+
+    def _keep_run(self, stop: Event, *, again: bool) -> None:
+        try:
+            ended = self._watch(stop, again=again)
+        except Exception as error:
+            self._runs.ended("FAIL", explain(error))
+            raise
+        self._runs.ended(ended)
+
+    def _watch(self, stop: Event, *, again: bool) -> State:
+        ended: State = "COMPLETE"
+        if again and stop.is_set():
+            return ended
+        if again:
+            self.stop()  # releases the checkpoint, so that the start can claim it again
+            self._run()
+        elif self._error is not None:
+            raise self._error
+        query = self.query
+        while query.isActive and not stop.wait(POLL_SECONDS):
+            self._runs.look()
+        if stop.is_set() and not self._finish(query):
+            ended = "ABORT"
+        error = query.exception()
+        if error is not None:
+            raise error
+        return ended
+
+    def _run(self) -> None:
+        self._batch = self._finished_batch()
+        self._runs.begin()
+        self._running = self._start()
+        self._runs.started(self.query)
+        delete_durably(_note(self._settings, self.name))
+
+    def _finish(self, query: StreamingQuery) -> bool:
+        """Let the query finish its current batch, which `StreamingQuery.stop` would cancel.
+
+        Returns:
+            Whether the batch was finished within `stop_seconds`.
+        """
+        begin_no_batch(query)
+        patient = Retrying(
+            retry=retry_if_result(bool),
+            stop=stop_after_delay(self._settings.stop_seconds),
+            wait=wait_fixed(POLL_SECONDS),
+            retry_error_callback=lambda _: True,
+        )
+        is_cut = patient(lambda: bool(query.status["isTriggerActive"]))
+        if is_cut:
+            log.warning(
+                "stopped within a batch that took too long; the next start runs it again",
+                stream=self.name,
+                seconds=self._settings.stop_seconds,
+            )
+        query.stop()
+        return not is_cut
+
+    def _finished_batch(self) -> str | None:
+        commit = last_commit(self._settings, self.name)
+        return None if commit is None else commit.name
+
+    def _count_anew(self, state: RetryCallState) -> None:
+        """Start counting restarts again if the stream has made progress since its last start.
+
+        Called by tenacity after a failure, before it computes the delay.
+        """
+        if not self.available_now and self._finished_batch() != self._batch:
+            state.attempt_number = 1
+
+    def _say_restart(self, state: RetryCallState) -> None:
+        log.warning(
+            "stream failed, restarting",
+            stream=self.name,
+            restart=f"{state.attempt_number} of {self._settings.restarts}",
+            seconds=state.upcoming_sleep,
+            error=explain(_error(state)),
+        )
+        restarted(self.name)
+
+    def _give_up(self, error: Exception) -> LakehouseError:
+        reason = explain(error)
+        log.error("stream given up", stream=self.name, error=reason)
+        told = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
+        with contextlib.suppress(OSError):  # the disk may be gone or full
+            write_durably(_note(self._settings, self.name), json.dumps(told))
+        if isinstance(error, LakehouseError):
+            return error
+        tries = self._settings.restarts
+        after = f" after {tries} restarts" if tries and may_pass(error) else ""
+        return LakehouseError(f"The query {self.name} failed{after}: {reason}")
+
+    @property
+    def _started(self) -> Running:
+        if self._running is None:
+            raise self._error or LakehouseError(f"The query {self.name} was not started.")
+        return self._running
+
+
+def begin_no_batch(query: StreamingQuery) -> None:
+    """Let a query end after its current batch.
+
+    Spark has no call for this, so the query's state is set to TERMINATED, which is what `stop` does
+    first. The query checks its state before it begins a batch. If the next batch is planned by
+    then, the next start runs it.
+    """
+    java: Any = query._jsq  # noqa: SLF001
+    execution = java.streamingQuery()
+    loader = execution.getClass().getClassLoader()
+    terminated = loader.loadClass(f"{execution.getClass().getPackageName()}.TERMINATED$")
+    execution.state().set(terminated.getField("MODULE$").get(None))
+
+
+def _error(state: RetryCallState) -> Exception:
+    found = state.outcome.exception() if state.outcome else None
+    return found if isinstance(found, Exception) else RuntimeError("nothing failed")

@@ -1,0 +1,1 @@
+"""Delta tables in a folder or a bucket: opening, appending, replacing and listing them."""

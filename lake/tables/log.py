@@ -1,0 +1,63 @@
+"""Reads statistics of a table's files from its Delta log.
+
+No data file is opened, so this takes milliseconds.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from lake.settings.settings import LakeSettings
+from lake.tables.storage import Place, open_table
+from lake.tables.table import TableSpec
+
+
+class TableFiles:
+    """Statistics of the files in the newest version of a table.
+
+    rows: number of rows, including those that deletion vectors mark as deleted.
+    count: number of files.
+    size: total size of the files in bytes.
+    """
+
+    def __init__(self, settings: LakeSettings, place: Place) -> None:
+        self._files = files_of(open_table(settings, place))
+        self.rows = sum(self._files["num_records"].to_pylist() or [0])
+        self.count = self._files.num_rows
+        self.size = int(pc.sum(self._files["size_bytes"]).as_py() or 0)
+
+    def newest(self, column: str) -> dt.datetime | None:
+        """The latest instant in a column, in whole milliseconds; None if there is none.
+
+        The row that holds it may be deleted if the table has deletion vectors.
+        """
+        return newest(self._files, column)
+
+
+def files_of(delta: DeltaTable) -> pa.Table:
+    """One row for each file of a version; `min.…` and `max.…` hold the range of each column."""
+    return pa.table(delta.get_add_actions(flatten=True))
+
+
+def newest(files: pa.Table, column: str) -> dt.datetime | None:
+    """The latest instant in a column of these files, in whole milliseconds; None if there is none.
+
+    Args:
+        files: the result of `files_of`.
+        column: a timestamp column.
+    """
+    name = f"max.{column}"
+    if name not in files.column_names:
+        return None
+    found: dt.datetime | None = pc.max(files[name]).as_py()
+    return found
+
+
+def table_files(settings: LakeSettings, tables: Iterable[TableSpec]) -> dict[str, TableFiles]:
+    """The statistics of those tables that exist, by full name."""
+    return {
+        t.full_name: TableFiles(settings, t.path(settings)) for t in tables if t.exists(settings)
+    }

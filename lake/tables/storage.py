@@ -1,0 +1,226 @@
+"""Where tables lie: in a folder, or in a bucket of S3. The one place that knows which of the two.
+
+Whatever is locked or renamed, as checkpoints, savepoints and locks are, stays in a folder of this
+machine (`lake_dir`). Credentials are no setting: delta-rs, Arrow and Hadoop each find them where
+clients of AWS look, so none of them comes to a configuration, a log or a table.
+"""
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
+
+from lake.settings.settings import LakeSettings
+from pulsar_spark.errors import SettingsError
+from pulsar_spark.log_masking import hide, redact
+
+SCHEME = "s3://"
+# `s3://` for Spark too, so that a table has one address; Hadoop knows its client as `s3a` alone.
+CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+LOG_STORE = "lakehouse.S3LogStore"  # see `log_store.py`
+CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
+
+Place = str | Path
+
+
+def in_bucket(settings: LakeSettings) -> bool:
+    """Whether tables lie in a bucket."""
+    return settings.tables.startswith(SCHEME)
+
+
+def require_folder(settings: LakeSettings, what: str, why: str) -> None:
+    """See that tables lie in a folder, for what cannot be done in a bucket yet.
+
+    Raises:
+        SettingsError: they lie in a bucket.
+    """
+    if in_bucket(settings):
+        message = (
+            f"{what} is not done for a lake on S3 yet: {why}. docs/deploying.md says what is; "
+            f"nothing was changed at {settings.tables}."
+        )
+        raise SettingsError(message)
+
+
+def require_bucket(settings: LakeSettings) -> None:
+    """See that the bucket is there and lets us in, if tables lie in one.
+
+    Raises:
+        SettingsError: it is not, or does not.
+    """
+    if not in_bucket(settings):
+        return
+    for name in SECRETS:
+        hide(os.environ.get(name, ""))
+    files, path = _files(settings, settings.tables)
+    bucket = path.partition("/")[0]
+    try:
+        found = files.get_file_info(bucket).type
+        files.get_file_info(FileSelector(path, allow_not_found=True))
+    except OSError as error:
+        why = redact(str(error))
+    else:
+        if found != FileType.NotFound:
+            return
+        why = "there is no such bucket"
+    message = (
+        f"The bucket of LAKEHOUSE_LAKE={settings.tables} cannot be used at "
+        f"{settings.s3_server or 'Amazon'}, region {settings.s3_region_name}: {why}. Check "
+        "LAKEHOUSE_S3_ENDPOINT, LAKEHOUSE_S3_REGION and the credentials (AWS_… or a role)."
+    )
+    raise SettingsError(message)
+
+
+def storage_options(settings: LakeSettings) -> dict[str, str] | None:
+    """What delta-rs must know to reach the tables; None for a folder."""
+    if not in_bucket(settings):
+        return None
+    options = {"AWS_REGION": settings.s3_region_name}
+    if settings.s3_server:
+        plain = str(settings.s3_server.startswith("http://")).lower()
+        options |= {"AWS_ENDPOINT_URL": settings.s3_server, "AWS_ALLOW_HTTP": plain}
+    return options
+
+
+def spark_options(settings: LakeSettings) -> dict[str, str]:
+    """What Spark must know to reach the tables; nothing for a folder."""
+    if not in_bucket(settings):
+        return {}
+    options = {
+        "fs.s3.impl": CLIENT,
+        "fs.s3a.aws.credentials.provider": CREDENTIALS,
+        "fs.s3a.endpoint.region": settings.s3_region_name,
+    }
+    if settings.s3_server:
+        options |= {"fs.s3a.endpoint": settings.s3_server, "fs.s3a.path.style.access": "true"}
+    hadoop = {f"spark.hadoop.{name}": value for name, value in options.items()}
+    return {**hadoop, "spark.delta.logStore.s3.impl": LOG_STORE}
+
+
+def open_table(settings: LakeSettings, place: Place, version: int | None = None) -> DeltaTable:
+    """The Delta table at a place, as of now or of a version."""
+    return DeltaTable(place, version=version, storage_options=storage_options(settings))
+
+
+def is_table(settings: LakeSettings, place: Place) -> bool:
+    """Whether there is a Delta table at a place."""
+    return DeltaTable.is_deltatable(str(place), storage_options(settings))
+
+
+def tables_below(settings: LakeSettings, place: Place) -> list[str]:
+    """The names of the Delta tables in a folder, or below an address; in order.
+
+    A log without a commit is no table: a process that was killed while it created one leaves it.
+    """
+    names = folders_below(settings, place)
+    return [name for name in names if is_table(settings, f"{place}/{name}")]
+
+
+def folders_below(settings: LakeSettings, place: Place) -> list[str]:
+    """The names of the folders in a folder, or below an address; in order."""
+    files, path = _files(settings, place)
+    there = files.get_file_info(FileSelector(path, allow_not_found=True))
+    return sorted(each.base_name for each in there if each.type == FileType.Directory)
+
+
+def newest_version(settings: LakeSettings, place: Place) -> int:
+    """The version of the table at a place; in a folder, by the names of its log alone."""
+    if in_bucket(settings):
+        return open_table(settings, place).version()
+    names = (file.stem for file in Path(place, "_delta_log").glob("*.json"))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
+def is_there(settings: LakeSettings, place: Place) -> bool:
+    """Whether there is a file, or a folder with files, at a place."""
+    return bool(_look(settings, place).type != FileType.NotFound)
+
+
+def written_at(settings: LakeSettings, place: Place) -> float | None:
+    """When a file was last written, in seconds since 1970; None if there is none."""
+    nanoseconds: int | None = _look(settings, place).mtime_ns
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def read_text(settings: LakeSettings, place: Place) -> str | None:
+    """The text of a file; None if there is none."""
+    try:
+        return str(read_bytes(settings, place), "utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def read_bytes(settings: LakeSettings, place: Place) -> bytes:
+    """The content of a file."""
+    files, path = _files(settings, place)
+    with files.open_input_stream(path) as stream:
+        return bytes(stream.read())
+
+
+def files_below(settings: LakeSettings, place: Place) -> dict[str, int]:
+    """The size in bytes of all files in a folder and its folders, by their paths within it."""
+    files, path = _files(settings, place)
+    found = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    start = len(path.rstrip("/")) + 1
+    return {each.path[start:]: each.size for each in found if each.type == FileType.File}
+
+
+def delete_file(settings: LakeSettings, place: Place) -> None:
+    """Delete a file."""
+    files, path = _files(settings, place)
+    files.delete_file(path)
+
+
+def delete(settings: LakeSettings, place: Place) -> None:
+    """Delete what is at a place and below it, if there is anything."""
+    files, path = _files(settings, place)
+    below = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
+    folders = [each.path for each in below if each.type == FileType.Directory]
+    for folder in sorted(folders, key=len, reverse=True):  # else some servers find them not empty
+        files.delete_dir(folder)
+    if is_there(settings, place):
+        files.delete_dir(path)
+
+
+def link(settings: LakeSettings, source: Place, target: Place) -> None:
+    """Have a file at another place as well: a hard link; in a bucket a copy that S3 makes."""
+    if in_bucket(settings):
+        files, path = _files(settings, source)
+        files.copy_file(path, _files(settings, target)[1])
+        return
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        draft = target.with_name(f".{target.name}")
+        shutil.copy2(source, draft)
+        draft.replace(target)
+
+
+def _look(settings: LakeSettings, place: Place) -> FileInfo:
+    files, path = _files(settings, place)
+    return files.get_file_info(path)
+
+
+def commit_file(table: Place, version: int) -> str:
+    """The place of a version's commit in the log of a Delta table."""
+    return f"{table}/_delta_log/{version:020d}.json"
+
+
+def _files(settings: LakeSettings, place: Place) -> tuple[FileSystem, str]:
+    """The file system of the tables, and a place as it is called there."""
+    if in_bucket(settings):
+        files = s3_client(settings.s3_server, settings.s3_region_name)
+        return files, str(place).removeprefix(SCHEME)
+    return LocalFileSystem(), str(place)
+
+
+@cache
+def s3_client(server: str | None, region: str) -> S3FileSystem:
+    """Arrow's client of a server, None for Amazon; it has the credentials of its first use."""
+    return S3FileSystem(region=region, endpoint_override=server)

@@ -1,0 +1,1 @@
+"""The topic file: which topics there are, and what their messages mean."""

@@ -1,0 +1,153 @@
+"""Reads a topic file, which declares the topics of a lake and what their messages mean.
+
+Topics are described only in this TOML file. The default, `shop.toml`, is also an example. Bronze
+uses names and partitions; silver uses keys, fields and lookups.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from lake.topics.topic import Declaration, Name, Topic, View
+from pulsar_spark.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+OWN_TABLES = ("quarantine", "reconciliation", "cuts", "schemas")
+SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tables
+
+
+class TopicFile(Declaration):
+    """All topics of a lake, and the views of silver's tables, by name."""
+
+    topics: dict[Name, Topic]
+    views: dict[Name, View] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_declarations(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        named = {
+            kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
+            for kind in ("topics", "views")
+            if isinstance(found := data.get(kind), dict)
+        }
+        return {**data, **named}
+
+    @model_validator(mode="after")
+    def _lookups_exist(self) -> "TopicFile":
+        seen: dict[str, str] = {}
+        for topic in self.topics.values():
+            for name, lookup in topic.lookups.items():
+                target = self.topics.get(lookup.topic)
+                if target is None or target.kind != "changelog" or len(target.key) != 1:
+                    message = (
+                        f"lookup '{name}' of topic '{topic.name}' needs '{lookup.topic}' to be a "
+                        "changelog in this file whose key is one field"
+                    )
+                    raise ValueError(message)
+                if lookup.mode == "as_of" and not target.history:
+                    message = (
+                        f"lookup '{name}' of topic '{topic.name}' is 'as_of', so the changelog "
+                        f"'{lookup.topic}' needs history = true"
+                    )
+                    raise ValueError(message)
+                if name in seen:
+                    message = (
+                        f"topics '{seen[name]}' and '{topic.name}' both have a lookup '{name}', "
+                        f"which names the view missing_{name}; rename one"
+                    )
+                    raise ValueError(message)
+                seen[name] = topic.name
+        return self
+
+    @model_validator(mode="after")
+    def _views_fit(self) -> "TopicFile":
+        sources = self.view_sources()
+        taken = {
+            *OWN_TABLES,
+            *sources,
+            *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
+            *(f"missing_{name}" for topic in self.events() for name in topic.lookups),
+        }
+        for view in self.views.values():
+            if view.name in taken:
+                message = f"view '{view.name}' has the same name as a table of silver; rename it"
+                raise ValueError(message)
+            for name in view.sources:
+                topic = sources.get(name)
+                if topic is None:
+                    message = (
+                        f"view '{view.name}' has the source '{name}', which is not among "
+                        f"{', '.join(sources)}"
+                    )
+                    raise ValueError(message)
+                if topic.merged_into and "resolved_id" in view.sql:
+                    message = (
+                        f"view '{view.name}' has a key and reads resolved_id of '{name}', which "
+                        "can change without a message for its row; remove 'key' or resolved_id"
+                    )
+                    raise ValueError(message)
+        return self
+
+    def view_sources(self) -> dict[str, Topic]:
+        """The tables that a view with a key may read, each with the topic that it is made from."""
+        events = {f"enriched_{topic.name}": topic for topic in self.events()}
+        return {topic.name: topic for topic in self.changelogs()} | events
+
+    def kept_views(self) -> list[View]:
+        """The views with a key, which are materialized as tables."""
+        return [view for view in self.views.values() if view.key]
+
+    def changelogs(self) -> list[Topic]:
+        """The topics that hold state, in the order of the file."""
+        return [topic for topic in self.topics.values() if topic.kind == "changelog"]
+
+    def events(self) -> list[Topic]:
+        """The topics that hold facts, in the order of the file."""
+        return [topic for topic in self.topics.values() if topic.kind == "events"]
+
+
+def _line_of(text: str, name: str) -> str:
+    pattern = re.compile(
+        rf'((^|[{{,])\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])'
+    )
+    for number, line in enumerate(text.splitlines(), start=1):
+        if pattern.search(line):
+            return f":{number}"
+    return ""
+
+
+def load_topics(path: Path) -> TopicFile:
+    """Read and check a topic file. Called by every command that needs the topics.
+
+    Raises:
+        SettingsError: the file is absent, is not TOML, or holds an unknown key or an invalid
+            value. The message names the file, the line and the key.
+    """
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+        return TopicFile.model_validate(tomllib.loads(text))
+    except OSError as error:
+        message = (
+            f"{path}: cannot read the topic file ({error.strerror}). Name another with --topics."
+        )
+        raise SettingsError(message) from error
+    except tomllib.TOMLDecodeError as error:
+        message = f"{path}: not valid TOML: {error}."
+        raise SettingsError(message) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = [str(part) for part in first["loc"]]
+        name = where[-1] if where else ""
+        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+        message = f"{path}{_line_of(text, name)}: {'.'.join(where) or 'topic file'}: {what}."
+        raise SettingsError(message) from error

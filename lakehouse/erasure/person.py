@@ -1,0 +1,277 @@
+"""Finds a person in bronze: who it is, and all messages that are the person's or refer to it."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake.settings.pseudonyms import PseudonymSecret
+from lake.settings.settings import LakeSettings
+from lake.tables.table import as_messages, bronze_table
+from lake.topics.topic import Topic, snake_case
+from lake.topics.topic_file import TopicFile
+from lakehouse.erasure.redact import Place, Redacted
+from pulsar_spark.errors import SettingsError
+from pulsar_spark.schema import POSITION_FIELDS
+from silver.contract.columns import CAME, REASON
+from silver.records.decode import Decoder
+from silver.records.payload import rewritten
+from silver.records.pseudonymize import BITS, is_about_people, mentions, people_of, pseudonym
+from silver.records.schemas import SchemaRegistry, versions_of
+from silver.state.merge import latest_per_key
+
+SHORTEST = 4  # characters of a value that is looked for in texts
+
+
+@dataclass
+class Person:
+    """A person, with all accounts that are merged into one.
+
+    pseudonyms: by key, as text. values: by personal field what it had, in any message, and nobody
+        else has or had.
+    """
+
+    topic: Topic
+    pseudonyms: dict[str, str]
+    values: dict[str, set[str]] = field(default_factory=dict)
+
+    def typed(self, key: str) -> Any:
+        """A key as a value of its column."""
+        return int(key) if self.topic.fields[self.topic.key[0]].type in BITS else key
+
+    @property
+    def keys(self) -> list[Any]:
+        """The person's keys as values of their column."""
+        return [self.typed(key) for key in self.pseudonyms]
+
+    @property
+    def texts(self) -> list[str]:
+        """The values."""
+        return sorted({text for values in self.values.values() for text in values})
+
+
+@dataclass(frozen=True)
+class Found:
+    """The person's messages of a topic.
+
+    refused: those that silver could not decode, by position.
+    """
+
+    topic: Topic
+    messages: list[Redacted]
+    refused: list[Redacted]
+
+
+def subject(topics: TopicFile, name: str | None) -> Topic:
+    """The changelog whose keys are the people.
+
+    Raises:
+        SettingsError: there is none or more than one, or its messages cannot become tombstones.
+    """
+    known = [topic.name for topic in topics.changelogs() if is_about_people(topic)]
+    if name not in (*known, None) or not known or (name is None and len(known) > 1):
+        message = (
+            f"Whose keys are people is not clear: '{name or 'nothing'}' was named, and the "
+            f"changelogs with personal fields and a key of one field are: "
+            f"{', '.join(known) or 'none'}. Declare fields personal in the topic file, or name one "
+            "with --topic."
+        )
+        raise SettingsError(message)
+    topic = topics.topics[name or known[0]]
+    hinders = [
+        option
+        for option, is_set in (
+            ("delete = 'never'", topic.delete == "never"),
+            ("sequence", topic.sequence),
+            ("envelope", topic.envelope),
+            ("updates = 'partial'", topic.updates == "partial"),
+        )
+        if is_set
+    ]
+    if topic.merged_into and topic.format != "json":
+        hinders.append(f"merged_into and schema = '{topic.format}'")
+    if topic.fields[topic.key[0]].type not in (*BITS, "string"):
+        hinders.append(f"a key of type {topic.fields[topic.key[0]].type}")
+    if hinders:
+        message = (
+            f"Nobody can be forgotten of the topic '{topic.name}' yet: it has {hinders[0]}, so a "
+            "message without payload would be no tombstone when silver is made anew."
+        )
+        raise SettingsError(message)
+    for events in referring(topic, topics):
+        _see_it_can_be_rewritten(events, topic, topics)
+    return topic
+
+
+def referring(topic: Topic, topics: TopicFile) -> list[Topic]:
+    """The topics of events that name people of a changelog."""
+    return [
+        events
+        for events in topics.events()
+        if any(target == topic for _, target in people_of(events, topics))
+    ]
+
+
+def _see_it_can_be_rewritten(events: Topic, topic: Topic, topics: TopicFile) -> None:
+    required = [name for name, spec in events.fields.items() if spec.personal and spec.required]
+    required = [n for n in required if n not in dict(people_of(events, topics))]
+    if events.format != "json" or required:
+        what = f"'{required[0]}' is personal and must be there" if required else "it is no JSON"
+        message = (
+            f"The topic '{events.name}' refers to '{topic.name}', and its messages cannot be "
+            f"rewritten without the person: {what}. "
+            + ("Declare it required = false." if required else "Rewriting that is not done yet.")
+        )
+        raise SettingsError(message)
+
+
+def required_secret(settings: LakeSettings) -> PseudonymSecret:
+    """The secret by which people are known when they are forgotten.
+
+    Raises:
+        SettingsError: none is set.
+    """
+    if settings.pseudonyms is None:
+        message = (
+            "Forgotten people are known by a keyed hash, so that late messages do not bring "
+            "them back, and there is no secret. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
+        )
+        raise SettingsError(message)
+    return settings.pseudonyms
+
+
+def check_key(topic: Topic, key: str) -> None:
+    """See that a text is a key of a changelog.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    kind = topic.fields[topic.key[0]].type
+    if not key or (kind in BITS and not re.fullmatch("0|[1-9][0-9]{0,17}", key)):
+        message = f"'{key}' is no key of the topic '{topic.name}', which is a {kind}."
+        raise SettingsError(message)
+
+
+class Search:
+    """Finds a person's messages in bronze."""
+
+    def __init__(
+        self, spark: SparkSession, settings: LakeSettings, topics: TopicFile, topic: Topic
+    ) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+        self._topic = topic
+
+    def person(self, key: str) -> Person:
+        """Who a key is, with all accounts that were merged with it, and the values there were."""
+        secret = required_secret(self._settings).read()
+        rows = self._decoded(self._topic).where(F.col(REASON).isNull()).persist()
+        try:
+            keys = self._merged(rows, key)
+            person = Person(self._topic, {k: pseudonym(secret, self._topic, k) for k in keys})
+            is_theirs = F.col(self._topic.key_columns[0]).isin(person.keys)
+            theirs, others = rows.where(is_theirs), rows.where(~is_theirs)
+            for name, spec in self._topic.fields.items():
+                if spec.personal:
+                    value = F.trim(F.col(snake_case(name)).cast("string"))
+                    own = {row[0] for row in theirs.select(value).distinct().collect()}
+                    own = {text for text in own if text and len(text) >= SHORTEST}
+                    shared = others.select(value).where(value.isin([*own])).distinct().collect()
+                    person.values[name] = own - {row[0] for row in shared}
+            return person
+        finally:
+            rows.unpersist()
+
+    def _merged(self, rows: DataFrame, key: str) -> list[str]:
+        """All keys that are merged into one account with a key, by the latest message of each."""
+        if not self._topic.merged_into:
+            return [key]
+        columns = self._topic.key_columns
+        latest = latest_per_key(rows, columns, self._topic.order_columns)
+        parent = F.col(snake_case(self._topic.merged_into)).cast("string")
+        pairs = latest.select(F.col(columns[0]).cast("string"), parent).where(parent.isNotNull())
+        edges = [(row[0], row[1]) for row in pairs.collect()]
+        found, size = {key}, 0
+        while len(found) > size:
+            size = len(found)
+            for one, other in edges:
+                if one in found or other in found:
+                    found |= {one, other}
+        return sorted(found)
+
+    def messages(self, person: Person) -> Iterator[Found]:
+        """By topic what is to become of the person's messages, as bronze has them."""
+        for topic in (self._topic, *referring(self._topic, self._topics)):
+            names = [n for n, target in people_of(topic, self._topics) if target == self._topic]
+            decoded = self._decoded(topic)
+            theirs = reduce(or_, (F.col(snake_case(name)).isin(person.keys) for name in names))
+            refused = self._is_refused(person, topic, names)
+            chosen = decoded.where(
+                F.when(F.col(REASON).isNull(), theirs).otherwise(refused)
+            ).select(
+                *(f"position.{name}" for name in POSITION_FIELDS),
+                F.col(REASON).isNotNull().alias("is_refused"),
+                F.col(topic.key_columns[0]).cast("string").alias("whose"),
+            )
+            raw = bronze_table(topic.name).read(self._spark, self._settings)
+            rows = raw.join(F.broadcast(chosen), [*POSITION_FIELDS]).collect()
+            good, bad = [], []
+            for row in rows:
+                place: Place = tuple(row[name] for name in POSITION_FIELDS)
+                if row["is_refused"]:
+                    bad.append(Redacted(place, _key_of(topic, names, row["key"]), None))
+                else:
+                    good.append(self._rewritten(person, topic, names, place, row))
+            yield Found(topic, good, bad)
+
+    def _is_refused(self, person: Person, topic: Topic, names: Iterable[str]) -> Column:
+        """Of records that cannot be decoded, whether one seems to be the person's."""
+        text = F.coalesce(F.col(f"{CAME}.payload").cast("string"), F.lit(""))
+        found = text.rlike(mentions([*names], [*person.pseudonyms]))
+        for value in person.texts:
+            found = found | F.contains(text, F.lit(value))
+        if topic == self._topic:
+            is_key = F.col(f"{CAME}.key").isin([*person.pseudonyms])
+            found = found | F.coalesce(is_key, F.lit(False))
+        return found
+
+    def _rewritten(
+        self, person: Person, topic: Topic, names: list[str], place: Place, row: Any
+    ) -> Redacted:
+        """A message of the person is a tombstone; one that refers to the person to a pseudonym."""
+        if topic == self._topic and row["whose"] in person.pseudonyms:
+            return Redacted(place, person.pseudonyms[row["whose"]], None)
+        kept = list(topic.fields)
+        if topic != self._topic:
+            kept = [n for n, spec in topic.fields.items() if n in names or not spec.personal]
+        payload = rewritten(row["payload"], kept, dict.fromkeys(names, person.pseudonyms))
+        return Redacted(place, _key_of(topic, names, row["key"]), payload)
+
+    def _decoded(self, topic: Topic) -> DataFrame:
+        """All that bronze has of a topic, as it is written there."""
+        messages = as_messages(bronze_table(topic.name).read(self._spark, self._settings))
+        messages = messages.withColumn("source", F.lit(topic.name)).drop("topic")
+        versions = versions_of(topic, messages)
+        registry = SchemaRegistry(self._settings)
+        schemas = registry.schemas(topic, versions) if versions else {}
+        bare = topic.model_copy(
+            update={
+                "fields": {
+                    name: spec.model_copy(update={"personal": None})
+                    for name, spec in topic.fields.items()
+                }
+            }
+        )  # nobody needs the hashes
+        return Decoder(bare, schemas).rows(messages)
+
+
+def _key_of(topic: Topic, names: Iterable[str], key: str | None) -> str | None:
+    """The key of a message that is rewritten: none, if it names the person."""
+    parts = topic.key if topic.message_key is None else [topic.message_key]
+    return None if {*names} & {*parts} else key

@@ -1,0 +1,216 @@
+"""Takes a person out of the tables of silver.
+
+What is left is what silver would make of the rewritten messages: a tombstone under a pseudonym, and
+the orders that refer to it. Records of the person that could not be decoded lose what they had, and
+are given up.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from bronze.upkeep import compact
+from lake.settings.pseudonyms import PseudonymSecret
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable
+from lake.tables.table import TableSpec
+from lake.topics.topic import Topic, hash_column, snake_case
+from lake.topics.topic_file import TopicFile
+from lakehouse.erasure.person import Found, Person, referring
+from pulsar_spark.schema import ENVELOPE, POSITION_FIELDS
+from silver.contract.tables import (
+    QUARANTINE,
+    RECONCILIATION,
+    enriched_table,
+    history_table,
+    lookup_columns,
+    own_columns,
+    state_table,
+)
+from silver.records.pseudonymize import FORGOTTEN, known_secret, person_hash
+from silver.state.merge import Values
+
+
+def secret_of_forgotten(settings: LakeSettings) -> PseudonymSecret:
+    """The secret of the pseudonyms.
+
+    Raises:
+        SettingsError: others were forgotten with another secret.
+    """
+    if not FORGOTTEN.exists(settings):
+        return known_secret(settings, set())
+    rows = DirectTable(FORGOTTEN, settings).rows(["secret"])
+    return known_secret(settings, {row["secret"] for row in rows})
+
+
+def remember(
+    settings: LakeSettings, person: Person, found: Iterable[Found], reason: str, run: str
+) -> None:
+    """Note in `silver.forgotten` that a person is forgotten: what comes from now on is concealed.
+
+    Args:
+        settings: the lake.
+        person: the person.
+        found: the person's messages.
+        reason: why.
+        run: id of the run; called again with it, nothing is noted twice.
+
+    Raises:
+        SettingsError: others were forgotten with another secret.
+    """
+    secret = secret_of_forgotten(settings)
+    FORGOTTEN.create(settings)
+    whole = {
+        "topic": person.topic.name,
+        "forgotten_at": dt.datetime.now(dt.timezone.utc),
+        "reason": reason,
+        "messages": sum(len(each.messages) + len(each.refused) for each in found),
+        "secret": secret.fingerprint(),
+    }
+    rows = [
+        {**whole, "person": person_hash(secret.read(), person.topic.name, key)}
+        for key in person.pseudonyms
+    ]
+    table = DirectTable(FORGOTTEN, settings)
+    table.append_once(rows, f"lakehouse.forget.{run}", 0)
+    compact(table, FORGOTTEN.full_name)
+
+
+class Removal:
+    """Takes a person out of the tables of silver; done again it changes nothing."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: LakeSettings,
+        topics: TopicFile,
+        person: Person,
+        number: int,
+    ) -> None:
+        """`number` is that of the decision, below 0, which the rows get as their batch."""
+        self._spark = spark
+        self._settings = settings
+        self._topics = topics
+        self._person = person
+        self._batch = {"silver_batch": F.lit(number).cast("bigint")}
+        self._number = number
+
+    def run(self, found: Iterable[Found]) -> list[TableSpec]:
+        """Change the tables, and book it; returns those that had something of the person."""
+        changed = []
+        topic = self._person.topic
+        for table in (state_table(topic), *([history_table(topic)] if topic.history else [])):
+            self._bury(table)
+            changed.append(table)
+        for events in referring(topic, self._topics):
+            self._detach(events)
+            changed.append(enriched_table(events, self._topics))
+        given_up = {each.topic.name: self._empty(each) for each in found}
+        self._book(given_up)
+        return [*changed, QUARANTINE]
+
+    def _bury(self, table: TableSpec) -> None:
+        """The person's rows become tombstones under the pseudonym."""
+        topic = self._person.topic
+        key, delta = topic.key_columns[0], table.open(self._spark, self._settings)
+        kinds = {column.name: column.type for column in table.columns}
+        for text, other in self._person.pseudonyms.items():
+            named = F.lit(other).cast(kinds[key])
+            empty = {
+                c.name: F.lit(None).cast(c.type) for c in own_columns(topic) if c.name in kinds
+            }
+            row: Values = {**empty, key: named, "is_deleted": F.lit(True), **self._batch}
+            if "resolved_id" in kinds:
+                row["resolved_id"] = named
+            delta.update(F.col(key) == F.lit(self._person.typed(text)), row)
+            if topic.merged_into:
+                parent = snake_case(topic.merged_into)
+                theirs = F.col(parent) == F.lit(self._person.typed(text))
+                delta.update(theirs, {parent: named, **self._batch})
+
+    def _detach(self, events: Topic) -> None:
+        """Events that refer to the person refer to the pseudonym."""
+        table = enriched_table(events, self._topics)
+        delta = table.open(self._spark, self._settings)
+        kinds = {column.name: column.type for column in table.columns}
+        own = [n for n, spec in events.fields.items() if spec.personal]
+        hidden = [snake_case(n) for n in own] + [hash_column(n) for n in events.hashed]
+        for name, lookup in events.lookups.items():
+            if lookup.topic != self._person.topic.name:
+                continue
+            on = snake_case(lookup.on)
+            for text, other in self._person.pseudonyms.items():
+                named = F.lit(other).cast(kinds[on])
+                tombstone = self._tombstone(named)
+                row: Values = {n: F.lit(None).cast(kinds[n]) for n in hidden if n != on}
+                row |= {on: named, **self._batch}
+                row[name] = F.when(F.col(name).isNotNull(), tombstone.cast(kinds[name]))
+                delta.update(F.col(on) == F.lit(self._person.typed(text)), row)
+            self._rename(delta, name, kinds[name])
+
+    def _rename(self, delta: DeltaTable, lookup: str, kind: str) -> None:
+        """Events of others whose row was merged into the person's when they looked it up."""
+        topic = self._person.topic
+        if not topic.merged_into:
+            return
+        types = {column.name: column.type for column in lookup_columns(topic)}
+        before = after = F.col(lookup)
+        names = (snake_case(topic.merged_into), "resolved_id")
+        for name in names:
+            found = before[name]
+            for text, other in self._person.pseudonyms.items():
+                is_theirs = before[name] == F.lit(self._person.typed(text))
+                found = F.when(is_theirs, F.lit(other).cast(types[name])).otherwise(found)
+            after = after.withField(name, found)
+        is_named = [before[name].isin(self._person.keys) for name in names]
+        delta.update(is_named[0] | is_named[1], {lookup: after.cast(kind), **self._batch})
+
+    def _tombstone(self, named: Column) -> Column:
+        """The row that a lookup of the pseudonym brings."""
+        key = self._person.topic.key_columns[0]
+        known = {key: named, "resolved_id": named, "is_deleted": F.lit(True)}
+        columns = lookup_columns(self._person.topic)
+        return F.struct(
+            *(known.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in columns)
+        )
+
+    def _empty(self, found: Found) -> int:
+        """Refused records lose what they had; returns how many were open, and are given up."""
+        if not found.refused:
+            return 0
+        places = [(found.topic.name, *each.place, each.key) for each in found.refused]
+        types = {column.name: column.type for column in ENVELOPE}
+        ddl = ", ".join(f"{name} {types[name]}" for name in ("topic", *POSITION_FIELDS, "key"))
+        rows = self._spark.createDataFrame(places, ddl)
+        same = " AND ".join(f"t.position.{name} = s.{name}" for name in POSITION_FIELDS)
+        same = f"t.topic = s.topic AND {same}"
+        quarantine = QUARANTINE.open(self._spark, self._settings)
+        theirs = quarantine.toDF().alias("t").join(rows.alias("s"), F.expr(same))
+        count = theirs.where("t.status = 'open'").count()
+        (
+            quarantine.alias("t")
+            .merge(F.broadcast(rows).alias("s"), same)
+            .whenMatchedUpdate(
+                set={"key": "s.key", "payload": "CAST(NULL AS binary)", "status": "'discarded'"}
+            )
+            .execute()
+        )
+        return count
+
+    def _book(self, given_up: dict[str, int]) -> None:
+        """A row for each topic, so that the number is taken."""
+        zeros = dict.fromkeys(("messages_in", "applied", "superseded", "waiting", "late"), 0)
+        rows = [
+            {
+                "silver_batch": self._number,
+                "topic": name,
+                **zeros,
+                "quarantined": -n,
+                "discarded": n,
+            }
+            for name, n in given_up.items()
+        ]
+        DirectTable(RECONCILIATION, self._settings).append(rows)

@@ -1,0 +1,299 @@
+"""`lakehouse forget`: takes a person out of all layers, old versions included.
+
+Silver first reads all that bronze has. Then the person's rows become those of a pseudonym, in
+silver and in bronze alike, as if that had been sent; silver goes on behind it; old versions are
+deleted, and gold is built anew from what is left. Streams cannot start meanwhile, nor after an
+interruption: the same command goes on by what it has written down (`forget_plan.py`).
+"""
+
+import contextlib
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import structlog
+from pyspark.sql import SparkSession
+
+from bronze.ingest import query_name
+from gold.build import prepare_build
+from gold.catalog import drop_schema, own_schemas
+from gold.errors import GoldError
+from gold.lock import alone
+from gold.publish import note_versions
+from gold.tables import BUILT, RUNS
+from gold.tables import CUTS as GOLD_CUTS
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, claim, interrupted
+from lake.streams.delta_offset import offset_of_delta
+from lake.streams.job import await_streams
+from lake.streams.rewind import Place, move
+from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.sql import delta_at
+from lake.tables.storage import delete, open_table
+from lake.tables.table import bronze_table, delta_tables
+from lake.topics.topic import Topic
+from lake.topics.topic_file import TopicFile
+from lakehouse.erasure.object_versions import delete_old_versions
+from lakehouse.erasure.person import Found, Person, Search, check_key, required_secret, subject
+from lakehouse.erasure.plan import Plan
+from lakehouse.erasure.purge import commit_nothing, delete_torn, purge
+from lakehouse.erasure.redact import redact
+from lakehouse.erasure.rewrite import Removal, remember, secret_of_forgotten
+from lakehouse.erasure.verify import Proof
+from lakehouse.operate.savepoints import savepoints
+from lakehouse.runtime.session import delete_scratch_of_dead
+from pulsar_spark.errors import LakehouseError, SettingsError
+from silver.audit.snapshots import Cut
+from silver.contract.tables import CUTS, view_table
+from silver.quarantine import finish_last
+from silver.rebuild import BESIDE
+from silver.refine import QUERY, Refinery, refine
+
+COMMAND = "lakehouse forget"
+
+log = structlog.get_logger()
+
+Agree = Callable[[Person, list[Found]], bool]
+
+
+def forget(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    key: str,
+    agree: Agree,
+    *,
+    reason: str,
+    topic: str | None = None,
+) -> Proof | None:
+    """Take a person out of the lake; what is built of gold is built anew.
+
+    An interrupted run is finished first, even if it was for another person.
+
+    Args:
+        spark: the session.
+        settings: the lake. If it has gold, the SQL endpoint must run on `sql_port`.
+        topics: the declared topics; fields say what is personal.
+        key: of the person, as text.
+        agree: asked when it is known what there is, before anything is changed; not asked again
+            by a run that goes on.
+        reason: noted in `silver.forgotten`.
+        topic: the changelog whose keys are people; None if there is but one.
+
+    Returns:
+        How to see that nothing is left; None if it was not agreed.
+
+    Raises:
+        SettingsError: it cannot be done by these declarations, or something holds old versions.
+        CheckpointError: a stream runs.
+        GoldError: gold could not be built anew; the other layers are done.
+    """
+    whose = check(settings, topics, key, topic)
+    with alone(settings):
+        plan = Plan.read(settings, topics)
+        if plan is not None:
+            _carry_out(spark, settings, topics, plan)
+        if plan is None or not plan.is_of(whose, key):
+            plan = _make_plan(spark, settings, topics, whose, key, agree, reason)
+            if plan is None:
+                return None
+            _carry_out(spark, settings, topics, plan)
+    return Proof(settings, topics, plan.person)
+
+
+def _make_plan(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    whose: Topic,
+    key: str,
+    agree: Agree,
+    reason: str,
+) -> Plan | None:
+    """Find the person, and write down what is to be done. From then on, no stream may start.
+
+    The streams are held first. So nothing lands between the search and the end of the run, and a
+    run that is killed before the plan is written has changed nothing.
+    """
+    secret = secret_of_forgotten(settings)
+    with _claimed(settings, map(query_name, topics.topics)) as checkpoints:
+        if interrupted(Path(settings.checkpoint_path(QUERY))) != COMMAND:
+            await_streams(refine(spark, settings, topics, available_now=True))
+        with _claimed(settings, [QUERY]) as silver:
+            search = Search(spark, settings, topics, whose)
+            person = search.person(key)
+            found = list(search.messages(person))
+            if not agree(person, found):
+                _expect(silver | checkpoints, None)
+                return None
+            _expect(checkpoints | silver, COMMAND)
+            plan = Plan(person, found, reason, secret.fingerprint())
+            plan.write(settings)
+    return plan
+
+
+def _carry_out(spark: SparkSession, settings: LakeSettings, topics: TopicFile, plan: Plan) -> None:
+    """Do what a plan says, or what is left of it.
+
+    Each step changes nothing when it is done again. The streams may start when bronze and silver
+    are done, so these must not be done again after that.
+    """
+    with _claimed(settings, [*map(query_name, topics.topics), QUERY]) as checkpoints:
+        if not plan.is_done:
+            remember(settings, plan.person, plan.found, plan.reason, plan.id)
+            _take_out(spark, settings, topics, checkpoints[QUERY], plan.person, plan.found)
+            plan = plan.done(settings)
+        _expect(checkpoints, None)
+    _renew_gold(spark, settings)
+    delete_scratch_of_dead(settings)
+    plan.delete(settings)
+
+
+def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None = None) -> Topic:
+    """See that a person can be forgotten, as far as it can be told without Spark.
+
+    Returns:
+        The changelog whose keys are people.
+
+    Raises:
+        SettingsError: not by these declarations or settings, or something holds old versions.
+    """
+    whose = subject(topics, topic)
+    required_secret(settings).read()
+    check_key(whose, key)
+    _refuse_holders(settings)
+    return whose
+
+
+def _refuse_holders(settings: LakeSettings) -> None:
+    """What holds old versions, or follows tables, must go first.
+
+    Raises:
+        SettingsError: something does.
+    """
+    if held := [each.name for each in savepoints(settings)]:
+        message = (
+            f"Savepoints hold old versions of all tables: {', '.join(held)}. They could not be "
+            "restored any more. Drop them first (`lakehouse savepoint drop NAME`)."
+        )
+        raise SettingsError(message)
+    following = settings.checkpoints_dir.glob("publish.*")
+    if names := sorted(path.name for path in following):
+        message = (
+            f"`lakehouse publish-table` follows tables by their old versions: {', '.join(names)}. "
+            "Delete its topic, which has the person too, and its folder in "
+            f"{settings.checkpoints_dir}; then publish the table anew."
+        )
+        raise SettingsError(message)
+
+
+@contextlib.contextmanager
+def _claimed(settings: LakeSettings, queries: Iterable[str]) -> Iterator[dict[str, Checkpoint]]:
+    """The checkpoints of queries, which cannot run meanwhile."""
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for name in queries:
+            found[name] = claim(settings, name, COMMAND)
+            stack.callback(found[name].release)
+        yield found
+
+
+def _expect(checkpoints: dict[str, Checkpoint], command: str | None) -> None:
+    for checkpoint in checkpoints.values():
+        checkpoint.expect(command)
+
+
+def _take_out(
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    checkpoint: Checkpoint,
+    person: Person,
+    found: list[Found],
+) -> None:
+    """Take a person out of silver and bronze, and delete the past of both."""
+    refinery = Refinery(settings, topics, checkpoint)
+    number = finish_last(spark, settings, topics, refinery)
+    changed = Removal(spark, settings, topics, person, number).run(found)
+    refinery.make_views_anew(spark, number)
+    changed += [view_table(view) for view in topics.kept_views()]
+    for each in found:
+        table = bronze_table(each.topic.name)
+        redact(spark, settings, table, [*each.messages, *each.refused])
+        changed.append(table)
+    paths = [table.path(settings) for table in changed]
+    for path in paths:
+        _leave_no_deleted_rows(spark, settings, path)
+        commit_nothing(spark, path, _now())
+    _go_on_behind(settings, topics, checkpoint, number)
+    delete(settings, f"{settings.tables}/{BESIDE}")
+    delete_torn(settings)
+    _purge(spark, settings, paths)
+
+
+def _leave_no_deleted_rows(spark: SparkSession, settings: LakeSettings, path: str) -> None:
+    """Rows that a deletion vector marks are still in their file."""
+    configuration = open_table(settings, path).metadata().configuration
+    if configuration.get("delta.enableDeletionVectors") == "true":
+        spark.sql(f"REORG TABLE {delta_at(path)} APPLY (PURGE)")
+
+
+def _go_on_behind(
+    settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint, number: int
+) -> None:
+    """Silver reads on behind what was rewritten, and a cut says which versions belong together.
+
+    Raises:
+        LakehouseError: silver has never run.
+    """
+    place = Place.newest(settings, QUERY)
+    if place is None:
+        message = "Silver has read nothing yet, so nobody can be forgotten; run `lakehouse silver`."
+        raise LakehouseError(message)
+    ends = {}
+    for name in topics.topics:
+        delta = open_table(settings, bronze_table(name).path(settings))
+        ends[name] = offset_of_delta(delta, delta.version() + 1)
+    move(checkpoint, place.at(ends))
+    sources = {name: json.loads(offset) for name, offset in ends.items()}
+    cut = Cut.now(OpenTables(settings), topics, number, sources)
+    DirectTable(CUTS, settings).append([cut.row()])
+
+
+def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
+    """Gold, built from what is left, and the past of all that was built deleted."""
+    own = {GOLD_CUTS.name, RUNS.name}
+    built = delta_tables(settings, BUILT)
+    if not built:
+        return
+    try:
+        with prepare_build(settings, full_refresh=True) as build:
+            build.run()
+    except GoldError as error:
+        message = (
+            "The person is gone from bronze and silver, and gold still has what it had: "
+            f"{error} Mend that, and run `{COMMAND}` again."
+        )
+        raise GoldError(message) from error
+    for schema in own_schemas(settings):
+        drop_schema(settings, schema)
+    marts = {name: path for name, path in delta_tables(settings, "gold").items() if name not in own}
+    paths = [*delta_tables(settings, BUILT).values(), *marts.values()]
+    for path in paths:
+        commit_nothing(spark, path, _now())
+    note_versions(settings)
+    _purge(spark, settings, paths)
+
+
+def _purge(spark: SparkSession, settings: LakeSettings, paths: list[str]) -> None:
+    for path in paths:
+        table = ".".join(path.split("/")[-2:])
+        log.info("past deleted", table=table, files=purge(settings, path))
+    if old := delete_old_versions(spark, settings, settings.tables):
+        log.info("old versions of objects deleted", objects=old)
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")

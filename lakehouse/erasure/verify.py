@@ -1,0 +1,201 @@
+"""What is left of a person: searches every file of the lake and the home, decoded and raw.
+
+A Delta table's log has values too, as statistics and as conditions of commands; so has the footer
+of a Parquet file. Of the broker's own files nothing is searched: topics keep what they are told to.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gold.tables import PERSON_COLUMNS
+from lake.settings.pseudonyms import keyed_hash
+from lake.settings.settings import LakeSettings
+from lake.tables.storage import files_below, in_bucket, read_bytes
+from lake.topics.topic import snake_case
+from lake.topics.topic_file import TopicFile
+from lakehouse.erasure.person import Person
+from silver.records.pseudonymize import mentions, people_of
+
+STATISTICS = 32  # characters that Delta's statistics keep of a string
+UNREADABLE = "unreadable Parquet"
+COLUMNS = ("where", "files", "bytes", "found")
+
+
+@dataclass
+class Searched:
+    """A part of the lake that was searched; `found` are files, each with what it has."""
+
+    where: str
+    files: int = 0
+    size: int = 0
+    found: list[tuple[str, str]] = field(default_factory=list)
+
+    def cells(self) -> list[object]:
+        """As it is printed."""
+        return [self.where, self.files, self.size, len(self.found)]
+
+
+class _File(NamedTuple):
+    """A file, and the part of the lake or the home that it is of."""
+
+    place: str
+    where: str
+    size: int
+
+
+class Proof:
+    """Looks for a person's keys where keys of people are, and for values that nobody else has."""
+
+    def __init__(self, settings: LakeSettings, topics: TopicFile, person: Person) -> None:
+        self._settings = settings
+        self._person = person
+        self._texts = {
+            name: re.compile(b"|".join(_bounded(form) for form in sorted(forms)))
+            for name, forms in self._forms().items()
+        }
+        fields = {
+            name
+            for topic in topics.topics.values()
+            for name, target in people_of(topic, topics)
+            if target == person.topic and name not in target.key
+        }
+        self._names = {*fields, *map(snake_case, fields), "resolved_id", *PERSON_COLUMNS}
+        self._lookups = {
+            name
+            for topic in topics.events()
+            for name, lookup in topic.lookups.items()
+            if lookup.topic == person.topic.name
+        }
+
+    @property
+    def values(self) -> list[str]:
+        """The fields whose values can be searched for."""
+        return sorted(self._texts)
+
+    def search(self) -> list[Searched]:
+        """All files, by layer and table."""
+        parts: dict[str, Searched] = {}
+        for file in self._files():
+            part = parts.setdefault(file.where, Searched(file.where))
+            part.files += 1
+            part.size += file.size
+            part.found += [(file.place, what) for what in sorted(set(self._in(file)))]
+        return [parts[name] for name in sorted(parts)]
+
+    def _forms(self) -> dict[str, set[str]]:
+        """By field how its values are written: plain, in JSON, cut for statistics, hashed."""
+        found: dict[str, set[str]] = {}
+        secret = self._settings.pseudonyms
+        for name, values in self._person.values.items():
+            for value in values:
+                forms = {value, value[:STATISTICS]}
+                for _ in range(2):  # also as JSON within JSON
+                    forms |= {json.dumps(form)[1:-1] for form in forms}
+                if name in self._person.topic.hashed and secret:
+                    digest = keyed_hash(secret.read(), value.encode())
+                    forms |= {digest, digest[:STATISTICS]}
+                found.setdefault(name, set()).update(forms)
+        return found
+
+    def _files(self) -> Iterator[_File]:
+        home, lake = self._settings.home_dir, self._settings.lake_dir
+        broker = home / "pulsar"
+        seen = set()
+        for root in {home, lake}:
+            for file in root.rglob("*"):
+                if file.is_file() and broker not in file.parents and file not in seen:
+                    seen.add(file)
+                    is_lake = lake in file.parents
+                    parts = file.relative_to(lake if is_lake else home).parts
+                    where = _table(parts) if is_lake else parts[0]
+                    yield _File(str(file), where, file.stat().st_size)
+        if in_bucket(self._settings):
+            tables = self._settings.tables
+            for name, size in files_below(self._settings, tables).items():
+                yield _File(f"{tables}/{name}", _table(tuple(name.split("/"))), size)
+
+    def _in(self, file: _File) -> Iterator[str]:
+        is_local = Path(file.place).is_absolute()
+        raw = Path(file.place).read_bytes() if is_local else read_bytes(self._settings, file.place)
+        where = file.where
+        yield from self._in_text(raw, where)
+        if file.place.endswith(".parquet"):
+            try:
+                yield from self._in_parquet(pq.ParquetFile(pa.BufferReader(raw)), where)
+            except (pa.ArrowInvalid, OSError):  # without an end, or damaged within
+                yield UNREADABLE
+
+    def _in_parquet(self, parquet: pq.ParquetFile, where: str) -> Iterator[str]:
+        for batch in parquet.iter_batches():
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                for path, values in _leaves((name,), column):
+                    yield from self._in_column(path, values, where)
+
+    def _in_text(self, raw: bytes, where: str) -> Iterator[str]:
+        yield from (name for name, pattern in self._texts.items() if pattern.search(raw))
+        names = self._names | ({*self._person.topic.key} if self._is_own(where) else set())
+        if re.search(mentions(names, [*self._person.pseudonyms]).encode(), raw):
+            yield "key"
+
+    def _in_column(self, path: tuple[str, ...], values: pa.Array, where: str) -> Iterator[str]:
+        kind = values.type
+        is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+        is_text = is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        if is_text:
+            found = (
+                v.encode() if isinstance(v, str) else v for v in values.drop_null().to_pylist()
+            )
+            yield from self._in_text(b"\n".join(found), where)
+        if self._names_people(path, where):
+            wanted = pa.array([*self._person.pseudonyms])
+            is_comparable = is_text or pa.types.is_integer(kind)
+            keys = values.cast(pa.string()) if is_comparable else pa.array([], pa.string())
+            if pc.any(pc.is_in(keys, value_set=wanted)).as_py():
+                yield "key"
+
+    def _names_people(self, path: tuple[str, ...], where: str) -> bool:
+        key = self._person.topic.key_columns[0]
+        is_row_of_lookup = len(path) > 1 and path[-2] in self._lookups
+        is_message_key = where == f"bronze.{self._person.topic.name}" and path[-1] == "key"
+        own = path[-1] == key and (self._is_own(where) or is_row_of_lookup)
+        return path[-1] in self._names or own or is_message_key
+
+    def _is_own(self, where: str) -> bool:
+        """Whether a table is of the person's own topic."""
+        name = self._person.topic.name
+        tables = (f"bronze.{name}", f"silver.{name}_state", f"silver.{name}_history")
+        return where in tables
+
+
+def _table(parts: tuple[str, ...]) -> str:
+    """The table that a file of the lake is of."""
+    return ".".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def _bounded(text: str) -> bytes:
+    """The text as a word or words of its own."""
+    return rb"(?<![A-Za-z0-9])" + re.escape(text.encode()) + rb"(?![A-Za-z0-9])"
+
+
+def _leaves(path: tuple[str, ...], column: pa.Array) -> Iterator[tuple[tuple[str, ...], pa.Array]]:
+    """The columns of a column, down through structs, lists and maps."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        for number in range(kind.num_fields):
+            field_ = kind.field(number)
+            yield from _leaves((*path, field_.name), column.field(number))
+    elif pa.types.is_map(kind):
+        yield from _leaves((*path, "key"), column.keys)
+        yield from _leaves((*path, "value"), column.items)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _leaves(path, column.values)
+    else:
+        yield path, column

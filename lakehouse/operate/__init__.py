@@ -1,0 +1,1 @@
+"""Commands that publish, inspect, save and restore a running lakehouse."""

@@ -1,0 +1,368 @@
+"""`lakehouse doctor`: what is wrong or soon will be, and what to do.
+
+It changes nothing and needs no Spark. Each check is a function that yields its findings.
+"""
+
+import contextlib
+import datetime as dt
+import difflib
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from bronze.ingest import query_name
+from bronze.retention import risks
+from gold.sql_client import endpoint_running
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import newest_batch
+from lake.streams.consistency import disagreements
+from lake.streams.supervisor import given_up
+from lake.tables.storage import in_bucket, require_bucket, storage_options
+from lake.tables.table import TableSpec, bronze_table
+from lake.topics.topic_file import TopicFile
+from lakehouse import DISTRIBUTION
+from lakehouse.runtime.broker import LOOPBACK, broker_answers, is_local
+from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
+from lakehouse.runtime.java import SUPPORTED, find_java, java_version
+from lakehouse.runtime.metastore import jar_groups
+from lakehouse.runtime.ports import require_free_port
+from lakehouse.sql.connect import PORT_SETTING
+from lakehouse.sql.guard import guard_state
+from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
+from pulsar_spark.errors import BrokerError, LakehouseError, SettingsError
+from pulsar_spark.read import incomplete
+from silver.contract.tables import silver_tables
+from silver.refine import QUERY
+
+SHOWN = ("pyspark", "delta-spark", "deltalake", "pulsar-client", "dbt-core")
+OLDEST_BROKER, NEXT_BROKER = Version("4.0"), Version("5.0")
+GIB = 1 << 30
+UNFINISHED = dt.timedelta(minutes=10)
+LEAST_FREE, LITTLE_FREE = 1 * GIB, 5 * GIB
+# Not settings of the lakehouse, but read by dbt's profiles, by Superset's or by the tests.
+OTHERS = ("DECLARED_TOPICS", "DBT_SCHEMA", "BUILD", "SUPERSET", "KILLS", "CHAOS")
+
+State = Literal["ok", "warn", "fail"]
+
+
+class Finding(NamedTuple):
+    """What a check has found: a line of the table."""
+
+    check: str
+    state: State
+    found: str
+    remedy: str = ""
+
+
+COLUMNS = ("check", "state", "found", "what to do")
+
+
+def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
+    """All findings, those that are good included."""
+    answers = broker_answers(settings)
+    found = [
+        *python(),
+        *packages(),
+        *java(),
+        *jars(settings),
+        *variables(os.environ),
+        *folders(settings),
+        *disk(settings),
+        *bucket(settings),
+        *ports(settings, answers=answers),
+        *sql(settings),
+        *broker(settings, answers=answers),
+        *chunks(settings),
+    ]
+    if answers:
+        found += declared_topics(settings, topics)
+    tables: dict[str, list[TableSpec]] = {
+        query_name(name): [bronze_table(name)] for name in topics.topics
+    }
+    for query, owned in {**tables, QUERY: silver_tables(topics)}.items():
+        found += streams(settings, query, owned)
+    return found
+
+
+def chunks(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether messages in chunks have waited for their other chunks for long."""
+    path = settings.table_path("bronze", incomplete.NAME)
+    table = incomplete.IncompleteTable(path, storage_options(settings) or {})
+    if found := table.still_open(UNFINISHED):
+        first = "{topic_partition} {message} at {last_chunk}".format(**found[0])
+        yield Finding(
+            *("chunks", "warn", f"{len(found)} messages in chunks are incomplete, such as {first}"),
+            f"Their producers died or their first chunks are gone; bronze.{incomplete.NAME} names "
+            "them. Have them sent again if they are needed.",
+        )
+
+
+def python() -> Iterator[Finding]:
+    """Whether this Python is one that the package asks for."""
+    wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
+    here = platform.python_version()
+    if SpecifierSet(wanted).contains(here):
+        yield Finding("python", "ok", here)
+    else:
+        yield Finding("python", "fail", f"{here}, but {wanted} is needed", "Install such a Python.")
+
+
+def packages() -> Iterator[Finding]:
+    """Whether the installed packages are those that were tried together."""
+    shown = []
+    wrong = []
+    for line in importlib.metadata.requires(DISTRIBUTION) or []:
+        wanted = Requirement(line)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            version = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            version = ""
+        if not version or not wanted.specifier.contains(version, prereleases=True):
+            wrong.append(f"{wanted.name} {version or 'is missing'} ({wanted.specifier} is needed)")
+        elif wanted.name in SHOWN:
+            shown.append(f"{wanted.name} {version}")
+    if wrong:
+        yield Finding(
+            *("packages", "fail", "; ".join(wrong)),
+            "Install the lakehouse into an environment of its own, with the versions of "
+            "requirements.lock.",
+        )
+    else:
+        yield Finding("packages", "ok", ", ".join(shown))
+
+
+def java() -> Iterator[Finding]:
+    """Whether Spark and the broker have a Java that they run on."""
+    try:
+        program = find_java()
+    except SettingsError as error:
+        yield Finding("java", "fail", str(error), "Correct JAVA_HOME, or unset it.")
+        return
+    version = java_version(program)
+    if version in SUPPORTED:
+        yield Finding("java", "ok", f"Java {version}: {program}")
+    else:
+        yield Finding(
+            "java", "fail", f"{program} does not run", "Install Java 17 or 21, and set JAVA_HOME."
+        )
+
+
+def jars(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether the jars in the cache are those of the lock, and no others."""
+    for group in (*jar_groups(settings), *(["pulsar"] if is_local(settings) else [])):
+        locked = {jar.file_name: jar.sha256 for jar in read_lock(group)}
+        folder = jar_folder(settings, group, read_lock(group))
+        there = {file.name: file for file in folder.glob("*.jar")}
+        wrong = [
+            name
+            for name, file in there.items()
+            if hashlib.sha256(file.read_bytes()).hexdigest() != locked.get(name)
+        ]
+        missing = locked.keys() - there.keys()
+        check = f"jars of {group}"
+        anew = f"Delete the folder {folder}: the jars are fetched again."
+        if wrong:
+            yield Finding(check, "fail", f"not as locked: {', '.join(sorted(wrong))}", anew)
+        elif missing and (folder / COMPLETE).exists():
+            yield Finding(check, "fail", f"missing: {', '.join(sorted(missing))}", anew)
+        elif missing:
+            yield Finding(
+                *(check, "warn", f"{len(missing)} of {len(locked)} are not fetched yet"),
+                "The next start fetches them; it needs the network.",
+            )
+        else:
+            yield Finding(check, "ok", f"{len(locked)} as locked: {folder}")
+
+
+def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether variables of the environment are meant as settings and are none."""
+    prefix = str(LakeSettings.model_config["env_prefix"])
+    known = {f"{prefix}{name.upper()}" for name in (*LakeSettings.model_fields, *OTHERS)}
+    unknown = sorted(name for name in environment if name.startswith(prefix))
+    unknown = [name for name in unknown if name not in known]
+    for name in unknown:
+        near = difflib.get_close_matches(name, known, n=1)
+        meant = f"Did you mean {near[0]}? " if near else ""
+        yield Finding(
+            *("settings", "warn", f"{name} is no setting, and has no effect"),
+            f"{meant}Else take it out of the environment.",
+        )
+    if not unknown:
+        given = sum(name in known for name in environment)
+        yield Finding("settings", "ok", f"{given} in the environment, all known")
+
+
+def folders(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether the lake, its tables and checkpoints, and the cache may be written."""
+    lake = settings.lake_dir
+    within = (place for place in lake.glob("*/*") if place.is_dir())
+    places = [settings.home_dir, settings.cache_dir, lake, *within]
+    refused = []
+    for place in places:
+        try:
+            tempfile.TemporaryFile(dir=_existing(place)).close()
+        except OSError as error:
+            refused.append(f"{place} ({error.strerror})")
+    if refused:
+        yield Finding(
+            *("folders", "fail", f"cannot be written: {', '.join(refused)}"),
+            "Give them to the user that runs the lakehouse, or choose others with LAKEHOUSE_HOME, "
+            "LAKEHOUSE_LAKE and LAKEHOUSE_CACHE.",
+        )
+    else:
+        yield Finding("folders", "ok", f"{lake} and the others may be written")
+
+
+def disk(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether there is room for the lake to grow."""
+    free = shutil.disk_usage(_existing(settings.lake_dir)).free
+    found = f"{free / GIB:.1f} GiB free at {settings.lake_dir}"
+    if free >= LITTLE_FREE:
+        yield Finding("disk", "ok", found)
+    else:
+        yield Finding(
+            *("disk", "fail" if free < LEAST_FREE else "warn", found),
+            "Make room; a lower LAKEHOUSE_HISTORY_DAYS keeps fewer old files (at least 7 days).",
+        )
+
+
+def bucket(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether the bucket is there, for tables that lie in one."""
+    if in_bucket(settings):
+        try:
+            require_bucket(settings)
+        except SettingsError as error:
+            yield _refused("bucket", error)
+        else:
+            yield Finding("bucket", "ok", f"{settings.tables} can be read")
+
+
+def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
+    """Whether the ports that we would listen on are free, or served by a lakehouse that runs."""
+    serves = True
+    try:
+        serves = endpoint_running(settings)
+    except LakehouseError as error:
+        yield _refused("SQL client", error, "warn")  # gold may be built elsewhere
+    wanted = []
+    if _serves_sql(settings):
+        wanted.append((settings.sql_port, "LAKEHOUSE_SQL_PORT", serves))
+    if settings.connect_port is not None:
+        wanted.append((settings.connect_port, PORT_SETTING, serves))
+    if is_local(settings):
+        urls = {"PULSAR_URL": settings.pulsar_url, "PULSAR_ADMIN_URL": settings.pulsar_admin_url}
+        for name, url in urls.items():
+            wanted.append((urlsplit(url).port or 0, f"LAKEHOUSE_{name}", answers))
+    for port, setting, is_served in wanted:
+        check = f"port {port}"
+        try:
+            require_free_port(port, setting)
+        except SettingsError as error:
+            if is_served:
+                yield Finding(check, "ok", f"served, as {setting} says")
+            else:
+                yield _refused(check, error)
+        else:
+            yield Finding(check, "ok", "free")
+
+
+def sql(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether the SQL endpoint may be served as set, and how long its certificate is valid."""
+    if _serves_sql(settings):
+        try:
+            yield Finding("SQL endpoint", *guard_state(settings))
+        except SettingsError as error:
+            yield _refused("SQL endpoint", error)
+
+
+def _serves_sql(settings: LakeSettings) -> bool:
+    return settings.sql_host in (*LOOPBACK, "0.0.0.0")  # noqa: S104 - compared, not bound
+
+
+def _refused(check: str, error: LakehouseError, state: State = "fail") -> Finding:
+    found, _, remedy = str(error).partition(". ")
+    return Finding(check, state, found, remedy)
+
+
+def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
+    """Whether a broker answers, of a version that was tried."""
+    place = settings.pulsar_admin_url
+    if not answers:
+        remedy = "Name yours with LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL"
+        if is_local(settings):
+            remedy = f"`lakehouse up` starts one. {remedy}"
+        state: State = "warn" if is_local(settings) else "fail"
+        yield Finding("broker", state, f"no healthy broker answers at {place}", f"{remedy}.")
+        return
+    with PulsarAdmin(settings.connection) as admin:
+        version = admin.version()
+    with contextlib.suppress(InvalidVersion):
+        if OLDEST_BROKER <= Version(version) < NEXT_BROKER:
+            yield Finding("broker", "ok", f"Pulsar {version} at {place}")
+            return
+    yield Finding(
+        *("broker", "warn", f"Pulsar {version} at {place} was not tried"),
+        "Use a Pulsar 4 where something does not work.",
+    )
+
+
+def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Finding]:
+    """Whether the topics are there, and keep what was not landed yet."""
+    now = dt.datetime.now(dt.timezone.utc)
+    with PulsarAdmin(settings.connection) as admin:
+        for topic in topics.topics.values():
+            check = f"topic {topic.name}"
+            create = "`lakehouse create-topics` creates what is missing."
+            try:
+                count = len(admin.partitions(settings.full_topic(topic.name)))
+                found = list(risks(admin, settings, topic.name, now))
+            except TopicNotFoundError:
+                missing = f"{settings.full_topic(topic.name)} does not exist"
+                yield Finding(check, "fail", missing, create)
+                continue
+            except BrokerError as error:
+                yield Finding(check, "fail", str(error), "See what the broker's log says.")
+                continue
+            for risk in found:
+                yield Finding(check, "fail" if risk.is_near else "warn", risk.what, risk.remedy)
+            if count < topic.partitions:
+                few = f"{count} partitions, {topic.partitions} are declared"
+                yield Finding(check, "warn", few, create)
+            elif not found:
+                yield Finding(check, "ok", f"{count} partitions; keeps what is not landed")
+
+
+def streams(settings: LakeSettings, query: str, tables: list[TableSpec]) -> Iterator[Finding]:
+    """Whether a stream can go on: its checkpoint and tables agree, and it was not given up."""
+    check = f"stream {query}"
+    wrong = list(disagreements(settings, query, tables))
+    for what, remedy in wrong:
+        yield Finding(check, "fail", what, remedy)
+    stopped = given_up(settings, query)
+    if stopped is not None:
+        yield Finding(
+            *(check, "fail", f"given up at {stopped.at:%Y-%m-%d %H:%M:%S} UTC: {stopped.reason}"),
+            "Mend that, and start the job again.",
+        )
+    elif not wrong:
+        batch = newest_batch(settings, query)
+        planned = "has not run yet" if batch is None else f"agrees with its tables, batch {batch}"
+        yield Finding(check, "ok", planned)
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the next one above it that exists."""
+    return next(each for each in (folder, *folder.parents) if each.exists())

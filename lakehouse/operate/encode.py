@@ -1,0 +1,144 @@
+"""A CSV row to the JSON message of a topic, by the topic's declaration."""
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from lake.topics.topic import FieldSpec, Topic, snake_case
+from pulsar_spark.errors import LakehouseError
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+OMIT = ""
+
+
+class EncodeError(LakehouseError):
+    """A file does not fit the topic it is published to."""
+
+
+class Encoded(NamedTuple):
+    """A message as it is sent. `event_time_ms` is epoch milliseconds."""
+
+    key: str
+    event_time_ms: int | None
+    value: bytes
+
+
+def epoch_ms(text: str) -> int:
+    """Milliseconds since 1970 of an ISO 8601 date and time; UTC if it names no offset."""
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.timezone.utc)
+    return (moment - EPOCH) // dt.timedelta(milliseconds=1)
+
+
+class RowEncoder:
+    """Encodes the rows of one CSV file, whose columns are known."""
+
+    def __init__(self, topic: Topic, columns: Sequence[str], file: str) -> None:
+        self._topic = topic
+        self._file = file
+        self._columns = {name: _column(topic, name, columns, file) for name in topic.fields}
+        self._fragments = [
+            (name, column, f"{json.dumps(name)}:", _to_json(topic.fields[name]))
+            for name, column in self._columns.items()
+            if column is not None
+        ]
+
+    def encode(self, row: Mapping[str, str], line: int) -> Encoded:
+        """The message of a row.
+
+        Raises:
+            EncodeError: a cell does not fit its field; names file, line and column.
+        """
+        parts = []
+        for name, column, prefix, to_json in self._fragments:
+            cell = row[column]
+            try:
+                text = to_json(cell)
+            except (ValueError, TypeError) as error:
+                kind = self._topic.fields[name].type
+                shown = "is empty" if cell == "" else f"'{cell}' is no {kind}"
+                message = f"{self._file}:{line}: column '{column}' {shown}; correct it."
+                raise EncodeError(message) from error
+            if text is not OMIT:
+                parts.append(prefix + text)
+        return Encoded(
+            self._key(row), self._event_time(row), ("{" + ",".join(parts) + "}").encode()
+        )
+
+    def _key(self, row: Mapping[str, str]) -> str:
+        names = [self._topic.message_key] if self._topic.message_key else self._topic.key
+        return "|".join(row[self._columns[name] or name] for name in names)
+
+    def _event_time(self, row: Mapping[str, str]) -> int | None:
+        if self._topic.event_time is None:
+            return None
+        cell = row[self._columns[self._topic.event_time] or self._topic.event_time]
+        return _instant(cell) if cell else None
+
+
+def _column(topic: Topic, name: str, columns: Sequence[str], file: str) -> str | None:
+    for candidate in (snake_case(name), name):
+        if candidate in columns:
+            return candidate
+    if not topic.fields[name].required:
+        return None
+    message = (
+        f"{file}: there is no column '{snake_case(name)}' for field '{name}' of topic "
+        f"'{topic.name}'; the columns are {', '.join(columns)}."
+    )
+    raise EncodeError(message)
+
+
+def _instant(cell: str) -> int:
+    return int(cell) if cell.lstrip("-").isdigit() else epoch_ms(cell)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # Python reads NaN and Infinity, which JSON does not have
+
+
+def _number(cell: str) -> str:
+    # Kept as it is written: 13.750000000000002 stays what it is.
+    number = json.loads(cell, parse_constant=_refuse)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(cell)
+    return cell
+
+
+def _bytes(cell: str) -> bytes:
+    return base64.b64decode(cell, validate=True)
+
+
+def _boolean(cell: str) -> str:
+    return json.dumps({"true": True, "false": False, "1": True, "0": False}[cell.lower()])
+
+
+ENCODERS: dict[str, Callable[[str], str]] = {
+    "int": lambda cell: str(int(cell)),
+    "long": lambda cell: str(int(cell)),
+    "double": _number,
+    "decimal": _number,
+    "boolean": _boolean,
+    "timestamp_ms": lambda cell: str(_instant(cell)),
+    "timestamp": lambda cell: json.dumps(dt.datetime.fromisoformat(cell).isoformat()),
+    "date": lambda cell: json.dumps(dt.date.fromisoformat(cell).isoformat()),
+    "string": json.dumps,
+    "binary": lambda cell: json.dumps(base64.b64encode(_bytes(cell)).decode()),
+}
+
+
+def _to_json(spec: FieldSpec) -> Callable[[str], str]:
+    encode = ENCODERS[spec.type.partition("(")[0]]
+    empty = None if spec.absent is None else json.dumps(spec.absent)
+    if spec.absent is None and not spec.required:
+        empty = OMIT
+
+    def to_json(cell: str) -> str:
+        if cell == "" and spec.type != "string" and empty is not None:
+            return empty
+        return encode(cell)
+
+    return to_json

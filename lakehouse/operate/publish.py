@@ -1,0 +1,139 @@
+"""Publishes CSV files into the declared topics: `<topic>.csv` goes to the topic of that name."""
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+
+from lake.settings.settings import LakeSettings
+from lake.topics.topic import Topic
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.encode import RowEncoder
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import BrokerError, LakehouseError, SettingsError
+
+Progress = Callable[[str, int], None]
+REPORT_EVERY = 5_000
+
+
+def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
+    """Create the declared topics, and keep the changelogs' messages for ever."""
+    with PulsarAdmin(settings.connection) as admin:
+        admin.ensure_namespace(settings.pulsar_namespace)
+        for topic in topics.topics.values():
+            name = settings.full_topic(topic.name)
+            admin.ensure_topic(name, topic.partitions)
+            if topic.kind == "changelog":
+                admin.retain_for_ever(name)
+
+
+def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Path]]:
+    """The topics that have a file in a directory, changelogs first.
+
+    Raises:
+        SettingsError: none has, or one is for a topic that is not sent as JSON.
+    """
+    files = [
+        (topic, directory / f"{topic.name}.csv")
+        for topic in [*topics.changelogs(), *topics.events()]
+        if (directory / f"{topic.name}.csv").is_file()
+    ]
+    if not files:
+        wanted = ", ".join(f"{name}.csv" for name in topics.topics)
+        there = "holds none of" if directory.is_dir() else "is no folder, so there is none of"
+        message = f"{directory} {there} {wanted}: nothing to publish. Name the folder with --data."
+        raise SettingsError(message)
+    for topic, file in files:
+        if topic.format != "json":
+            message = (
+                f"{file}: the topic {topic.name} is declared with schema = '{topic.format}', and "
+                "this command sends JSON without a schema. Publish it with a producer of yours."
+            )
+            raise SettingsError(message)
+    return files
+
+
+def publish(
+    settings: LakeSettings, topics: TopicFile, directory: Path, progress: Progress | None = None
+) -> dict[str, int]:
+    """Publish the files of a directory, changelogs first; every message is confirmed.
+
+    Args:
+        settings: where the broker is.
+        topics: the declared topics; they must exist.
+        directory: folder with `<topic>.csv` files.
+        progress: told (topic, messages so far) now and then.
+
+    Returns:
+        Messages by topic.
+
+    Raises:
+        SettingsError: there is nothing to publish.
+        EncodeError: a file does not fit its topic; names file, line and column.
+        BrokerError: the broker refused a message.
+    """
+    files = files_to_publish(topics, directory)
+    client = settings.connection.client()
+    try:
+        return {
+            topic.name: _publish_file(
+                client, settings.full_topic(topic.name), topic, file, progress
+            )
+            for topic, file in files
+        }
+    except pulsar.PulsarException as error:
+        message = f"The broker at {settings.pulsar_url} did not take the messages: {error!r}."
+        raise BrokerError(message) from error
+    finally:
+        client.close()
+
+
+def _publish_file(
+    client: Any, name: str, topic: Topic, file: Path, progress: Progress | None
+) -> int:
+    failures: list[Any] = []
+
+    def confirmed(result: Any, _: Any) -> None:
+        if result != pulsar.Result.Ok:
+            failures.append(result)
+
+    producer = client.create_producer(
+        name,
+        block_if_queue_full=True,
+        max_pending_messages=20_000,
+        batching_enabled=True,
+        batching_max_messages=2_000,
+        batching_max_publish_delay_ms=5,
+        compression_type=pulsar.CompressionType.LZ4,
+    )
+    sent = 0
+    for key, event_time, value in _messages(topic, file):
+        producer.send_async(value, confirmed, partition_key=key, event_timestamp=event_time)
+        sent += 1
+        if progress and sent % REPORT_EVERY == 0:
+            progress(topic.name, sent)
+    producer.flush()
+    producer.close()
+    if failures:
+        message = f"{name}: {len(failures)} of {sent} messages were refused, first {failures[0]}."
+        raise BrokerError(message)
+    if progress:
+        progress(topic.name, sent)
+    return sent
+
+
+def _messages(topic: Topic, file: Path) -> Iterator[tuple[str, int | None, bytes]]:
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = csv.DictReader(lines)
+            encoder = RowEncoder(topic, rows.fieldnames or [], str(file))
+            for row in rows:
+                if None in row or None in row.values():
+                    message = f"{file}:{rows.line_num}: not as many cells as the header has."
+                    raise LakehouseError(message)
+                yield encoder.encode(row, rows.line_num)
+    except UnicodeDecodeError as error:
+        message = f"{file} is not UTF-8 ({error.reason} at byte {error.start}); convert it."
+        raise SettingsError(message) from error

@@ -1,0 +1,185 @@
+"""`lakehouse publish-table`: the changes of a Delta table as a keyed changelog topic.
+
+One streaming query reads the table's change data feed (first the rows that are there) and sends
+each change as JSON: the columns, and in `op` what happened: c(reated), u(pdated) or d(eleted). A
+consumer that applies all changes has the rows of the table. From a state table of silver it has the
+rows of the view, which are those of keys that are not deleted. The marks of truncations and of
+collected tombstones are not sent: a truncation deletes rows in the same commit, and each of them
+is sent as a delete of its key.
+
+Order: changes of a key stay in order, as one task sends them to one topic partition. Guarantee:
+exactly once where the namespace has message deduplication on, else at least once, see
+`pulsar_spark/sink.py`.
+"""
+
+import re
+from collections.abc import Sequence
+
+import structlog
+from deltalake.exceptions import TableNotFoundError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Running, claim, start_query
+from lake.streams.supervisor import Stream
+from lake.tables.storage import open_table
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import SettingsError
+from pulsar_spark.source import PulsarDataSource
+
+FEED = "delta.enableChangeDataFeed"
+NAME = re.compile(r"([A-Za-z]\w*)\.([A-Za-z]\w*)")
+DELETED = "is_deleted"  # how silver's state tables keep a key that is deleted
+MARK = "mark"  # and how they keep what is known of no key in particular
+OF_SILVER = {DELETED, MARK, "position"}  # topics have no fields of these names
+NULL = "\\N"  # in a message key
+OURS = (
+    *(DELETED, "silver_batch", "arrived_batch"),
+    *("_change_type", "_commit_version", "_commit_timestamp"),
+)
+# Fixed, as a replayed batch must give each task the same rows.
+TASKS = 4
+INSTANT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+
+log = structlog.get_logger()
+
+
+def publish_table(
+    spark: SparkSession,
+    settings: LakeSettings,
+    table: str,
+    topic: str,
+    *,
+    key: Sequence[str],
+    op: str = "op",
+    partitions: int = 1,
+    available_now: bool = False,
+) -> Stream:
+    """Start sending the changes of a table; with `available_now` until all there are is sent.
+
+    Args:
+        spark: the session.
+        settings: where lake and broker are.
+        table: `<layer>.<name>`, with its change data feed on.
+        topic: short name in our namespace, or `persistent://tenant/namespace/topic`. Created where
+            it is absent, with its messages kept for ever.
+        key: columns that identify a row, and make the message key with `|` between; NULL is `\\N`.
+        op: name of the field that says what happened.
+        partitions: of the topic, if it is created.
+        available_now: whether to end when everything is sent.
+
+    Raises:
+        SettingsError: the table is absent, has no feed, or has no such columns.
+    """
+    path = _table_with_feed(settings, table)
+    full_topic = topic if "://" in topic else settings.full_topic(topic)
+    _prepare_topic(settings, full_topic, partitions)
+    name = f"publish.{table}.{full_topic.rpartition('/')[2]}"
+    changes = spark.readStream.format("delta").option("readChangeFeed", "true").load(path)
+    _check_columns(_columns(changes), key, op)
+
+    def start() -> Running:
+        checkpoint = claim(settings, name)
+
+        def send(batch: DataFrame, batch_id: int) -> None:
+            batch.sparkSession.dataSource.register(PulsarDataSource)
+            (
+                as_messages(batch, key, op)
+                .write.format("pulsar")
+                .options(**settings.connection.options())
+                .option("topic", full_topic)
+                .option("producerName", f"lakehouse-{checkpoint.id}")
+                .option("batchId", str(batch_id))
+                .mode("append")
+                .save()
+            )
+
+        # By batches, as a stream cannot be sorted.
+        trigger = settings.trigger
+        return start_query(changes, send, trigger, checkpoint, available_now=available_now)
+
+    return Stream(name, settings, start, available_now=available_now).begin()
+
+
+def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:
+    """Rows of a change data feed as rows for `format("pulsar")`, those of a key in order."""
+    content = F.struct(_operation(changes).alias(op), *_columns(changes))
+    options = {"ignoreNullFields": "false", "timestampFormat": INSTANT}
+    texts = [F.coalesce(F.col(name).cast("string"), F.lit(NULL)) for name in key]
+    return (
+        _of_rows(changes)
+        .where("_change_type != 'update_preimage'")
+        .repartition(TASKS, *key)
+        # 'delete' comes before 'insert' of the same key and commit.
+        .sortWithinPartitions("_commit_version", *key, "_change_type")
+        .select(
+            F.concat_ws("|", *texts).alias("key"),
+            F.to_json(content, options).alias("payload"),
+            F.col("_commit_timestamp").alias("event_time"),
+        )
+    )
+
+
+def _of_rows(changes: DataFrame) -> DataFrame:
+    """The changes that say something of a key, so not those of marks and of forgotten deletes."""
+    if MARK in _columns(changes) or MARK not in changes.columns:
+        return changes
+    return changes.where(f"{MARK} IS NULL AND NOT ({DELETED} AND _change_type = 'delete')")
+
+
+def _columns(changes: DataFrame) -> list[str]:
+    ours = {*OURS, MARK} if {*changes.columns} >= OF_SILVER else {*OURS}
+    return [name for name in changes.columns if name not in ours]
+
+
+def _check_columns(columns: Sequence[str], key: Sequence[str], op: str) -> None:
+    for name in key:
+        if name not in columns:
+            message = f"There is no column '{name}' for the key; there are {', '.join(columns)}."
+            raise SettingsError(message)
+    if op in columns:
+        message = f"The table has a column '{op}' itself; name the field of changes with --op."
+        raise SettingsError(message)
+
+
+def _operation(changes: DataFrame) -> Column:
+    kind = F.col("_change_type")
+    deleted = kind == "delete"
+    if DELETED in changes.columns:
+        deleted = deleted | F.col(DELETED)
+    return F.when(deleted, "d").when(kind == "insert", "c").otherwise("u")
+
+
+def _table_with_feed(settings: LakeSettings, table: str) -> str:
+    match = NAME.fullmatch(table)
+    if match is None:
+        message = f"'{table}' is no table; name it as <layer>.<table>, such as silver.users_state."
+        raise SettingsError(message)
+    path = settings.table_path(*match.groups())
+    try:
+        properties = open_table(settings, path).metadata().configuration
+    except TableNotFoundError as error:
+        message = f"There is no table {table} at {path}."
+        raise SettingsError(message) from error
+    if properties.get(FEED) != "true":
+        message = (
+            f"The table {table} keeps no feed of its changes. Switch it on: lakehouse sql "
+            f'"ALTER TABLE {table} SET TBLPROPERTIES ({FEED} = true)". What changes from then on '
+            "is sent, after the rows that are there."
+        )
+        raise SettingsError(message)
+    return path
+
+
+def _prepare_topic(settings: LakeSettings, topic: str, partitions: int) -> None:
+    with PulsarAdmin(settings.connection) as admin:
+        if admin.ensure_topic(topic, partitions):
+            admin.retain_for_ever(topic)
+        namespace = topic.partition("://")[2].rpartition("/")[0]
+        if not admin.deduplicates(namespace):
+            log.warning(
+                "a batch that is replayed after a crash is sent twice: message deduplication is "
+                "off; `pulsar-admin namespaces set-deduplication -e` switches it on",
+                namespace=namespace,
+            )

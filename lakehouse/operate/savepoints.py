@@ -1,0 +1,337 @@
+"""`lakehouse savepoint`: names for moments of the lake, to which all of it can go back.
+
+A savepoint is the latest cut of silver, with the versions of all tables and the places of all
+streams that belong to it: bronze as far as silver has read it, gold as it was built by then. On
+the broker a subscription of its own keeps what comes behind it. So a restore brings the tables
+back, and the streams then read again what they had read since.
+"""
+
+import contextlib
+import datetime as dt
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from delta.tables import DeltaTable
+from deltalake.exceptions import DeltaError
+from pydantic import BaseModel
+from pyspark.sql import SparkSession
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from bronze.ingest import subscription
+from gold.lock import alone
+from gold.publish import last_published
+from lake.durable import delete_durably, read_json, write_durably
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import Checkpoint, checkpoint_id, claim, interrupted
+from lake.streams.delta_offset import offset_of_delta
+from lake.streams.rewind import Place, move
+from lake.tables.arrow import DirectTable
+from lake.tables.storage import delete, is_there, open_table
+from lake.tables.table import bronze_table, delta_tables
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
+from pulsar_spark.errors import LakehouseError, SettingsError
+from pulsar_spark.offsets import START, Offset, Position, from_json
+from pulsar_spark.read.reader import split_partition
+from silver.audit.snapshots import Cut, last_batch, latest_cut
+from silver.contract.tables import CUTS, silver_tables
+from silver.refine import QUERY, require_bronze
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+SETTLE_SECONDS = 60
+
+
+class _NotSettledError(LakehouseError):
+    """Silver is within a batch, whose outcome some table has and the cut has not."""
+
+
+class Savepoint(BaseModel):
+    """What a savepoint knows.
+
+    versions: Delta version by table name. places: by query, None where nothing was read yet.
+    """
+
+    name: str
+    created_at: dt.datetime
+    silver_batch: int
+    versions: dict[str, int]
+    places: dict[str, Place | None]
+
+    def bronze_offset(self, topic: str) -> Offset:
+        """Where bronze stood in a topic."""
+        place = self.places[f"bronze.{topic}"]
+        return from_json(place.ends["0"]) if place else {}
+
+    def positions(
+        self, settings: LakeSettings, topics: TopicFile, admin: PulsarAdmin
+    ) -> Iterator[tuple[str, str, Position]]:
+        """Topic, partition and position of all that the broker has of the topics."""
+        for topic in topics.topics:
+            offset = self.bronze_offset(topic)
+            for partition in admin.partitions(settings.full_topic(topic)):
+                yield topic, partition, offset.get(partition, START)
+
+
+def savepoints(settings: LakeSettings) -> list[Savepoint]:
+    """All savepoints, the oldest first.
+
+    Raises:
+        LakehouseError: the file of one is torn.
+    """
+    stored = (read_json(file, _lost(file)) for file in _folder(settings).glob("*.json"))
+    found = [Savepoint.model_validate(each) for each in stored if each is not None]
+    return sorted(found, key=lambda each: each.created_at)
+
+
+def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
+    """Name the latest consistent moment of the lake; streams may run.
+
+    Raises:
+        SettingsError: the name is taken, or is none, or a command was interrupted.
+        LakehouseError: silver has finished no batch yet, or stands within one.
+    """
+    if NAME.fullmatch(name) is None:
+        message = f"'{name}' is no name for a savepoint; use letters, digits, '-' and '_'."
+        raise SettingsError(message)
+    if _file(settings, name).exists():
+        message = f"There is a savepoint '{name}' already; drop it first, or name another."
+        raise SettingsError(message)
+    if command := _interrupted(settings):
+        message = (
+            f"`{command}` was interrupted, so the tables do not belong together, and a savepoint "
+            "would not be of one moment. Run it again first: it goes on."
+        )
+        raise SettingsError(message)
+    require_bronze(settings, topics)
+    gold = {f"gold.{name}": place for name, place in delta_tables(settings, "gold").items()}
+    versions = {table: open_table(settings, place).version() for table, place in gold.items()}
+    shown = last_published(settings)
+    cut = _settled_cut(settings, topics, shown.silver_batch if shown else -1)
+    places: dict[str, Place | None] = {QUERY: _silver_place(settings, cut)}
+    for topic in topics.topics:
+        table = bronze_table(topic)
+        version = cut.versions[table.full_name]
+        places[table.full_name] = Place.of_table(settings, table, version)
+    savepoint = Savepoint(
+        name=name,
+        created_at=dt.datetime.now(dt.timezone.utc),
+        silver_batch=cut.silver_batch,
+        versions={**cut.versions, **versions},
+        places=places,
+    )
+    with PulsarAdmin(settings.connection) as admin:
+        for topic, partition, position in savepoint.positions(settings, topics, admin):
+            pin = _pin(settings, topic, name)
+            _subscribe(admin, partition, pin, position)
+            kept = admin.subscription(partition, pin)
+            if kept is None or not _keeps(settings, topic, partition, kept, position):
+                message = (
+                    f"{partition}: the broker has dropped messages behind {position}, which silver "
+                    "has not read yet, so nothing could go back to there. Let silver catch up."
+                )
+                raise LakehouseError(message)
+    file = _file(settings, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(file, savepoint.model_dump_json(indent=1))
+    return savepoint
+
+
+def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
+    """Forget a savepoint, and let the broker drop what was kept for it.
+
+    Raises:
+        SettingsError: there is none of this name, or a restore to it was interrupted.
+    """
+    savepoint = _find(settings, name)
+    if (command := _interrupted(settings)) == _restoring(name):
+        message = (
+            f"`{command}` was interrupted, and can only go on with the savepoint. Run it again, "
+            f"then drop the savepoint '{name}'."
+        )
+        raise SettingsError(message)
+    with PulsarAdmin(settings.connection) as admin:
+        for topic, partition, _ in savepoint.positions(settings, topics, admin):
+            with contextlib.suppress(TopicNotFoundError):
+                admin.delete_subscription(partition, _pin(settings, topic, name))
+    delete_durably(_file(settings, name))
+
+
+def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name: str) -> None:
+    """Bring tables and streams back to a savepoint; neither a stream nor gold may run.
+
+    Goes on if interrupted: until it has ended, the streams and gold refuse to start.
+
+    Raises:
+        SettingsError: there is no such savepoint, or topics were added since.
+        CheckpointError: a stream runs.
+        GoldError: gold is being built.
+        LakehouseError: what a table was like then is no longer kept.
+    """
+    savepoint = _find(settings, name)
+    owned = [*(bronze_table(topic) for topic in topics.topics), *silver_tables(topics)]
+    for table in owned:
+        if table.full_name not in savepoint.versions and table.exists(settings):
+            message = (
+                f"The table {table.full_name} was made after the savepoint '{name}'. Run with the "
+                "topic file of then."
+            )
+            raise SettingsError(message)
+    paths = {table: settings.table_path(*table.split(".")) for table in sorted(savepoint.versions)}
+    command = _restoring(name)
+    with alone(settings), _all_claimed(settings, topics, command) as checkpoints:
+        for full_name, path in paths.items():
+            _see_it_is_kept(settings, path, savepoint.versions[full_name], full_name)
+        for checkpoint in checkpoints.values():
+            checkpoint.expect(command)
+        for full_name, path in paths.items():
+            delta = DeltaTable.forPath(spark, path)
+            delta.restoreToVersion(savepoint.versions[full_name])
+        for built, path in delta_tables(settings, "gold").items():
+            if f"gold.{built}" not in paths:
+                delete(settings, path)
+        _move_streams(settings, topics, savepoint, checkpoints)
+        for checkpoint in checkpoints.values():
+            checkpoint.expect(None)
+
+
+def _move_streams(
+    settings: LakeSettings,
+    topics: TopicFile,
+    savepoint: Savepoint,
+    checkpoints: dict[str, Checkpoint],
+) -> None:
+    with PulsarAdmin(settings.connection) as admin:
+        for topic, partition, position in savepoint.positions(settings, topics, admin):
+            own = subscription(checkpoints[f"bronze.{topic}"].id)
+            _subscribe(admin, partition, own, position)
+    ends = {}
+    for topic in topics.topics:
+        table = bronze_table(topic)
+        move(checkpoints[table.full_name], savepoint.places[table.full_name])
+        # Silver goes on behind the restore: before it in the log are rows that are no more.
+        delta = open_table(settings, table.path(settings))
+        ends[topic] = offset_of_delta(delta, delta.version() + 1)
+    place = savepoint.places[QUERY]
+    if place is not None:
+        move(checkpoints[QUERY], place.at(ends))
+
+
+@contextlib.contextmanager
+def _all_claimed(
+    settings: LakeSettings, topics: TopicFile, command: str
+) -> Iterator[dict[str, Checkpoint]]:
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for query in (*(f"bronze.{topic}" for topic in topics.topics), QUERY):
+            found[query] = claim(settings, query, command)
+            stack.callback(found[query].release)
+        yield found
+
+
+def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
+    """The latest cut, once it is not behind gold and no bronze version is half read."""
+
+    @retry(
+        retry=retry_if_exception_type(_NotSettledError),
+        wait=wait_fixed(0.2),
+        stop=stop_after_delay(SETTLE_SECONDS),
+        reraise=True,
+    )
+    def settled() -> Cut:
+        last = last_batch(settings) if CUTS.exists(settings) else -1
+        cut = latest_cut(settings) if last >= max(seen, 0) else None
+        whole = {bronze_table(topic).full_name for topic in topics.topics}
+        if cut is None or not cut.versions.keys() >= whole:
+            message = (
+                "Silver stands within a batch, so its tables do not belong together. Let it run "
+                "(`lakehouse silver --available-now`), then name the savepoint."
+            )
+            raise _NotSettledError(message)
+        return cut
+
+    return settled()
+
+
+def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
+    batch = last_batch(settings)
+    place = Place.of(settings, QUERY, batch)
+    if place is None:
+        message = f"Spark has forgotten batch {batch} of silver. Run silver, then try again."
+        raise LakehouseError(message)
+    return place.at(cut.positions)
+
+
+def _see_it_is_kept(settings: LakeSettings, path: str, version: int, table: str) -> None:
+    try:
+        delta = open_table(settings, path, version)
+        gone = [file for file in delta.file_uris() if not is_there(settings, file)]
+    except (DeltaError, OSError) as error:
+        gone = [str(error)]
+    if gone:
+        message = (
+            f"{table} cannot go back to version {version}: {gone[0]} is no longer kept. Old "
+            "versions are kept for LAKEHOUSE_HISTORY_DAYS days. Nothing was changed."
+        )
+        raise LakehouseError(message)
+
+
+def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position) -> None:
+    with contextlib.suppress(TopicNotFoundError):  # as it may be a second try
+        admin.delete_subscription(partition, name)
+    admin.create_subscription(partition, name, position)
+
+
+def _keeps(
+    settings: LakeSettings, topic: str, partition: str, kept: Position, at: Position
+) -> bool:
+    """Whether a broker that keeps a partition from one position on keeps what is behind another.
+
+    Where nothing was read yet, it is what bronze has landed since; what it has not, its own
+    subscription keeps.
+    """
+    if at != START:
+        return kept <= at
+    number = split_partition(partition)[1]
+    place = ["ledger", "entry"]
+    landed = DirectTable(bronze_table(topic), settings).rows(place, f"partition = {number}")
+    return all(Position(row["ledger"], row["entry"]) > kept for row in landed)
+
+
+def _pin(settings: LakeSettings, topic: str, name: str) -> str:
+    return f"{subscription(str(checkpoint_id(settings, f'bronze.{topic}')))}-{name}"
+
+
+def _restoring(name: str) -> str:
+    return f"lakehouse savepoint restore {name}"
+
+
+def _interrupted(settings: LakeSettings) -> str | None:
+    return interrupted(Path(settings.checkpoint_path(QUERY)))
+
+
+def _find(settings: LakeSettings, name: str) -> Savepoint:
+    for savepoint in savepoints(settings):
+        if savepoint.name == name:
+            return savepoint
+    known = ", ".join(each.name for each in savepoints(settings)) or "none"
+    message = f"There is no savepoint '{name}'; there are: {known}."
+    raise SettingsError(message)
+
+
+def _lost(file: Path) -> str:
+    """What can be done about a savepoint whose file is torn."""
+    name = file.stem
+    return (
+        f"The savepoint '{name}' cannot be restored any more. Delete the file; then `lakehouse "
+        f"savepoint create {name}` and `lakehouse savepoint drop {name}` let the broker drop the "
+        "messages that it kept."
+    )
+
+
+def _folder(settings: LakeSettings) -> Path:
+    return settings.lake_dir / "_savepoints"
+
+
+def _file(settings: LakeSettings, name: str) -> Path:
+    return _folder(settings) / f"{name}.json"

@@ -1,0 +1,1 @@
+"""What runs on this machine: Java, jars, the embedded broker, the Spark session, the metastore."""

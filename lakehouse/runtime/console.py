@@ -1,0 +1,133 @@
+"""What people see: results on stdout, progress and errors on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import datetime as dt
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import structlog
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from lake.settings.log_format import is_json
+from lakehouse.runtime.context import Form
+
+if TYPE_CHECKING:
+    from lakehouse.runtime.jars import Progress as JarProgress
+
+log = structlog.get_logger()
+
+
+class _StandardErr(io.TextIOBase):
+    """Stderr for people; where a machine reads it, each line becomes an event of the log."""
+
+    def write(self, text: str) -> int:
+        """Write a text, which has whole lines."""
+        if is_json():
+            for line in filter(None, map(str.strip, text.splitlines())):
+                log.info(line)
+        else:
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """See that it is seen."""
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        """Whether people see it as it is written."""
+        return sys.stderr.isatty() and not is_json()
+
+
+out = Console(highlight=False)
+# Only a terminal needs lines cut: in a log they stay whole.
+err = Console(
+    file=cast(IO[str], _StandardErr()), highlight=False, soft_wrap=not sys.stderr.isatty()
+)
+
+
+@contextlib.contextmanager
+def step(what: str) -> Iterator[None]:
+    """Announce a piece of work, and how long it took."""
+    started = time.monotonic()
+    with err.status(what) if err.is_terminal else contextlib.nullcontext():
+        yield
+    err.print(f"{what} [dim]{time.monotonic() - started:.1f} s[/dim]")
+
+
+@contextlib.contextmanager
+def jar_progress(what: str) -> Iterator[JarProgress]:
+    """A progress bar for jars; nothing is drawn if none is fetched."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, visible=False)
+
+        def show(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+            if not err.is_terminal and (done == total or done % 50 == 0):
+                err.print(f"{what}: {done} of {total} ({name})")
+
+        yield show
+
+
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    form: Form = "table",
+    title: str | None = None,
+) -> None:
+    """Print a result; csv and json are on stdout alone, for other programs."""
+    if form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([[_text(value, "") for value in row] for row in rows])
+    elif form == "json":
+        found = [dict(zip(columns, row, strict=True)) for row in rows]
+        json.dump(found, sys.stdout, default=_json, ensure_ascii=False)
+        sys.stdout.write("\n")
+    else:
+        out.print(as_table(columns, rows, title))
+
+
+def as_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
+) -> Table:
+    """A result as it is printed for people."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for number, column in enumerate(columns):
+        right = any(_is_number(row[number]) for row in rows)
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(value, "") for value in row))
+    return table
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _text(value: Any, none: str) -> str:
+    if value is None:
+        return none
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, default=_json, ensure_ascii=False)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, Decimal | dt.date):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", errors="backslashreplace")
+    return str(value)

@@ -1,0 +1,79 @@
+"""What the commands share: the settings, the declared topics and the option `--format`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from lake.settings.log_format import LogFormat
+
+if TYPE_CHECKING:
+    from lake.settings.settings import LakeSettings
+    from lake.topics.topic_file import TopicFile
+
+Form = Literal["table", "csv", "json"]
+Format = Annotated[Form, typer.Option("--format", help="How to print the result.")]
+
+
+class Context:
+    """The settings and the declared topics of this run of the command line.
+
+    They are read when a command first asks for one of them, so that `lakehouse COMMAND --help`
+    works without them.
+    """
+
+    traces = False
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(
+        self,
+        home: Path | None = None,
+        topics: Path | None = None,
+        log_format: LogFormat | None = None,
+    ) -> None:
+        """Start a run with these global options. None leaves a setting to environment and file."""
+        self._given = {"home": home, "topics": topics}
+        self._log_format = log_format
+        self._found: tuple[LakeSettings, TopicFile] | None = None
+
+    @property
+    def settings(self) -> LakeSettings:
+        """The settings.
+
+        Raises:
+            SettingsError: a setting or the topic file is wrong.
+        """
+        return self.read()[0]
+
+    @property
+    def topics(self) -> TopicFile:
+        """The declared topics.
+
+        Raises:
+            SettingsError: a setting or the topic file is wrong.
+        """
+        return self.read()[1]
+
+    def read(self) -> tuple[LakeSettings, TopicFile]:
+        """Read the settings and the topic file once, and set the format of the logs.
+
+        Raises:
+            SettingsError: a setting or the topic file is wrong.
+        """
+        from lake.observe.logs import configure_logs
+        from lake.settings.settings import load_settings
+        from lake.topics.topic_file import load_topics
+
+        if self._found is None:
+            configure_logs(self._log_format or "text")  # for warnings about settings
+            settings = load_settings(**self._given, log_format=self._log_format)
+            configure_logs(settings.log_format)
+            self._found = settings, load_topics(settings.topics)
+        return self._found
+
+
+lake = Context()

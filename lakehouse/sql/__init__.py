@@ -1,0 +1,1 @@
+"""The SQL endpoint: how it is served, who may connect, and Spark Connect."""

@@ -1,0 +1,77 @@
+"""The SQL endpoint: HiveServer2's protocol (Thrift/JDBC), served by the running Spark driver."""
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from thrift.transport.TTransport import TTransportException
+
+from gold.sql_client import SqlError, connect
+from lake.settings.settings import LakeSettings
+from lake.tables.java_source import classes_folder
+from lakehouse.runtime.ports import require_free_port
+from lakehouse.sql.guard import hive_configuration, prepare_authentication, require_guard
+
+START_SECONDS = 60
+
+
+class SqlEndpoint:
+    """The endpoint of a Spark session. It serves the session's own catalog."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def stop(self) -> None:
+        """Close the port."""
+        self._server.stop()
+
+
+def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
+    """Serve SQL on `settings.sql_host` and `sql_port`, and wait until clients are answered.
+
+    Raises:
+        SettingsError: the port is in use, others could get in, or a file for TLS or passwords is
+            not in order.
+        SqlError: it did not come up.
+    """
+    require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
+    require_guard(settings)
+    prepare_authentication(spark._jvm, settings, classes_folder(settings))  # noqa: SLF001 - Python has no other way
+    with tempfile.TemporaryDirectory() as folder:  # 0700, and gone when its key store is read
+        endpoint = SqlEndpoint(_start(spark, hive_configuration(settings, Path(folder))))
+    try:
+        Retrying(
+            retry=retry_if_exception_type(TTransportException),
+            stop=stop_after_delay(START_SECONDS),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )(_answers, settings)
+    except TTransportException as error:
+        endpoint.stop()
+        message = f"The SQL endpoint did not come up on port {settings.sql_port}: {error}."
+        raise SqlError(message) from error
+    return endpoint
+
+
+def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
+    """HiveServer2, listening. Its configuration is taken back, as SQL shows it to whoever asks."""
+    hive_server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2  # type: ignore[union-attr]  # noqa: SLF001
+    hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()  # noqa: SLF001
+    # A thread keeps the configuration of the first endpoint that it has started.
+    spark._jvm.org.apache.hadoop.hive.ql.session.SessionState.detachSession()  # type: ignore[union-attr]  # noqa: SLF001
+    for name, value in configuration.items():
+        hadoop.set(name, value)
+    try:
+        # False: what goes wrong in there does not end the process of the streams.
+        return hive_server.startWithSparkSession(spark._jsparkSession, False)  # noqa: SLF001
+    finally:
+        for name in configuration:
+            hadoop.unset(name)
+
+
+def _answers(settings: LakeSettings) -> None:
+    with suppress(SqlError):  # it asks who we are, and so it is up
+        connect(settings).close()

@@ -1,0 +1,185 @@
+"""Who gets in to the SQL endpoint, and that nobody listens in: passwords and TLS of HiveServer2.
+
+It takes certificates as a Java key store, and a password check of one's own as a Java class by
+name. The class must be on Java's own class path, as each statement changes the loader of its
+thread; and no compiled file belongs into git. So `PasswordFile.java` is compiled into a folder of
+that path when an endpoint starts, by Janino, which Spark has for its generated code: in a third of
+a second. A callback from Java to Python would have opened one more port.
+"""
+
+import datetime as dt
+import secrets
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+    pkcs12,
+)
+
+from gold.sql_client import is_loopback
+from lake.settings.secret_files import require_private
+from lake.settings.settings import LakeSettings
+from lake.tables.java_source import compile_source
+from lakehouse.sql.users import SETTING as USERS_SETTING
+from lakehouse.sql.users import read_users, users_file
+from pulsar_spark.errors import SettingsError
+
+RENEW_WITHIN = dt.timedelta(days=14)
+CLASS = "PasswordFile"
+HIVE_NAMES = {"none": "NONE", "password": "CUSTOM", "ldap": "LDAP"}  # pragma: allowlist secret
+CERTIFICATE = "LAKEHOUSE_SQL_TLS_CERTIFICATE_FILE"
+KEY = "LAKEHOUSE_SQL_TLS_KEY_FILE"
+
+
+def require_guard(settings: LakeSettings) -> None:
+    """See that the endpoint may be served as the settings say, and that their files are in order.
+
+    Raises:
+        SettingsError: it would be open to others, or a setting or file is missing or unfit.
+    """
+    if not (settings.sql_allow_insecure or is_loopback(settings.sql_host)):
+        _require_closed(settings)
+    if settings.sql_authentication == "password" and not read_users(settings):
+        message = (
+            f"{USERS_SETTING}: nobody could log in, as {users_file(settings)} has no user. "
+            "`lakehouse sql-user add NAME` makes one."
+        )
+        raise SettingsError(message)
+    if settings.sql_authentication == "ldap":
+        _require_ldap(settings)
+    if settings.sql_tls:
+        read_certificates(settings)
+
+
+def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificate]]:
+    """Key, and certificates with the endpoint's own first.
+
+    Raises:
+        SettingsError: a file is missing, cannot be read, or they do not belong together.
+    """
+    certificate, key_file = settings.sql_tls_certificate_file, settings.sql_tls_key_file
+    if certificate is None or key_file is None:
+        message = f"LAKEHOUSE_SQL_TLS needs {CERTIFICATE} and {KEY} where it is served; set both."
+        raise SettingsError(message)
+    try:
+        chain = x509.load_pem_x509_certificates(certificate.expanduser().read_bytes())
+    except (OSError, ValueError) as error:
+        message = f"{CERTIFICATE}: {certificate} cannot be read as PEM certificates ({error})."
+        raise SettingsError(message) from error
+    try:
+        key = load_pem_private_key(require_private(KEY, key_file).read_bytes(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        message = f"{KEY}: {key_file} cannot be read as a PEM key without a passphrase ({error})."
+        raise SettingsError(message) from error
+    if chain[0].public_key() != key.public_key():
+        message = (
+            f"{KEY}: the key of {key_file} is not that of the first certificate in {certificate}."
+        )
+        raise SettingsError(message)
+    return key, chain
+
+
+def guard_state(settings: LakeSettings) -> tuple[Literal["ok", "warn", "fail"], str, str]:
+    """How the endpoint is guarded, and what to do; its certificate may be about to expire.
+
+    Raises:
+        SettingsError: as of `require_guard`.
+    """
+    require_guard(settings)
+    asks = f"authentication: {settings.sql_authentication}"
+    if not settings.sql_tls:
+        return "ok", f"{asks}, not encrypted", ""
+    end = min(each.not_valid_after_utc for each in read_certificates(settings)[1])
+    left = end - dt.datetime.now(dt.timezone.utc)
+    found = f"{asks}, TLS with a certificate valid until {end:%Y-%m-%d}"
+    if left > RENEW_WITHIN:
+        return "ok", found, ""
+    return "warn" if left > dt.timedelta() else "fail", found, "Renew it, and start anew."
+
+
+def hive_configuration(settings: LakeSettings, folder: Path) -> dict[str, str]:
+    """What HiveServer2 is configured with while it starts.
+
+    Args:
+        settings: how to serve.
+        folder: a private one for the key store, which is read at the start alone.
+    """
+    found = {
+        "hive.server2.thrift.bind.host": settings.sql_host,
+        "hive.server2.thrift.port": str(settings.sql_port),
+        "hive.server2.authentication": HIVE_NAMES[settings.sql_authentication],
+        "hive.server2.use.SSL": str(settings.sql_tls).lower(),
+    }
+    if settings.sql_tls:
+        key, chain = read_certificates(settings)
+        password = secrets.token_urlsafe(32)
+        store = folder / "sql.p12"
+        store.touch(mode=0o600)
+        store.write_bytes(
+            pkcs12.serialize_key_and_certificates(
+                b"sql", key, chain[0], chain[1:], BestAvailableEncryption(password.encode())
+            )
+        )
+        found["hive.server2.keystore.path"] = str(store)
+        found["hive.server2.keystore.password"] = password
+    return found
+
+
+def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> None:
+    """Tell HiveServer2's authentication what it reads for each connection: system properties.
+
+    Args:
+        jvm: the driver's, by py4j.
+        settings: how to serve.
+        classes: a folder on its class path, for our own check of passwords.
+    """
+    if settings.sql_authentication == "password":
+        compile_source(jvm, "lakehouse.sql", CLASS, classes)
+        full_name = f"lakehouse.{CLASS}"
+        jvm.Class.forName(full_name)  # fails here, else all logins would, without a word
+        jvm.System.setProperty("lakehouse.sql.users", str(users_file(settings).resolve()))
+        jvm.System.setProperty("hive.server2.custom.authentication.class", full_name)
+    if settings.sql_authentication == "ldap":
+        pattern = settings.sql_ldap_user or ""
+        domain = pattern.removeprefix("%s@") if pattern.startswith("%s@") else ""
+        ldap = "hive.server2.authentication.ldap"
+        jvm.System.setProperty(f"{ldap}.url", settings.sql_ldap_url)
+        jvm.System.setProperty(f"{ldap}.Domain", domain)
+        jvm.System.setProperty(f"{ldap}.userDNPattern", "" if domain else pattern)
+
+
+def _require_closed(settings: LakeSettings) -> None:
+    lacks = []
+    if settings.sql_authentication == "none":
+        lacks.append("asks for no password (LAKEHOUSE_SQL_AUTHENTICATION=password)")
+    if not settings.sql_tls:
+        lacks.append("is not encrypted (LAKEHOUSE_SQL_TLS=true)")
+    if lacks:
+        message = (
+            f"LAKEHOUSE_SQL_HOST={settings.sql_host} can be reached from other machines, and the "
+            f"SQL endpoint {' and '.join(lacks)}. Set what is lacking; or, where a network guards "
+            "it, LAKEHOUSE_SQL_ALLOW_INSECURE=true."
+        )
+        raise SettingsError(message)
+
+
+def _require_ldap(settings: LakeSettings) -> None:
+    if settings.sql_ldap_url is None or settings.sql_ldap_user is None:
+        message = (
+            "LAKEHOUSE_SQL_AUTHENTICATION=ldap needs LAKEHOUSE_SQL_LDAP_URL and "
+            "LAKEHOUSE_SQL_LDAP_USER; set both."
+        )
+        raise SettingsError(message)
+    parts = urlsplit(settings.sql_ldap_url)
+    encrypted = parts.scheme == "ldaps"
+    if not (encrypted or settings.sql_allow_insecure or is_loopback(parts.hostname or "")):
+        message = (
+            f"LAKEHOUSE_SQL_LDAP_URL: passwords would go to {parts.hostname} as plain text. Use "
+            "ldaps://, or LAKEHOUSE_SQL_ALLOW_INSECURE=true where a network guards it."
+        )
+        raise SettingsError(message)

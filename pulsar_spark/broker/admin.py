@@ -1,0 +1,460 @@
+"""Pulsar's admin API, as far as the lakehouse needs it: topics, positions, subscriptions."""
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+import httpx
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from pulsar_spark.broker.connection import Connection
+from pulsar_spark.errors import BrokerError
+from pulsar_spark.offsets import START, WHOLE, Position
+from pulsar_spark.plan.ledgers import Ledger, PartitionLog
+
+GLANCE_SECONDS = 2.0
+DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
+REDIRECTS = 6  # in a row; a topic that moves between brokers takes two or three
+OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
+EVICTS = "consumer_backlog_eviction"  # a policy of backlog quotas
+EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
+
+
+class _NotYetError(Exception):
+    """The broker may answer a moment later: it is starting, or moves the topic."""
+
+
+class TopicNotFoundError(BrokerError):
+    """There is no such topic or subscription."""
+
+
+class AlreadyThereError(BrokerError):
+    """What was to be created exists."""
+
+
+class Entry(NamedTuple):
+    """What an entry holds: `messages` of a batch, or chunk `chunk` (from 0) of `chunks`.
+
+    is_hidden: readers never see it: it marks the end of a transaction, or is of an aborted one.
+    is_pending: a transaction that is open holds it back, be it of that transaction or behind it.
+    """
+
+    messages: int
+    chunk: int | None
+    chunks: int | None
+    is_hidden: bool
+    is_pending: bool
+
+    @property
+    def ends_a_message(self) -> bool:
+        """Whether no chunks of its message are in later entries."""
+        return self.chunk is None or self.chunks is None or self.chunk + 1 == self.chunks
+
+
+class PartitionState(NamedTuple):
+    """What the broker says of a topic partition at one moment.
+
+    last: its last entry, hidden ones included, even if it is deleted by now; the entry is -1 if
+    there was none. cursors: up to where each durable subscription lets the broker drop messages.
+    """
+
+    last: Position
+    log: PartitionLog
+    cursors: Mapping[str, Position]
+
+
+class PulsarAdmin:
+    """Client of the admin API. Use as a context manager.
+
+    Topics are named in full, `persistent://tenant/namespace/topic`. Each method raises
+    BrokerError, naming the URL and the broker's reason, when the broker is absent or refuses.
+    """
+
+    def __init__(self, connection: Connection, timeout_seconds: float = 10.0) -> None:
+        self._url = connection.admin_url
+        self._hosts = {httpx.URL(self._url).host, *_named(connection.admin_hosts)}
+        self._client = connection.http(timeout_seconds)
+
+    def __enter__(self) -> "PulsarAdmin":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up the connection."""
+        self._client.close()
+
+    def is_healthy(self) -> bool:
+        """Whether a broker answers and can publish and read; asked once."""
+        return self._is_ok("brokers/health")
+
+    def has_namespace(self, namespace: str) -> bool:
+        """Whether a namespace exists; asked once, False if no broker answers."""
+        return self._is_ok(f"namespaces/{namespace}")
+
+    def version(self) -> str:
+        """The broker's version, such as 4.2.4."""
+        return self._ask("GET", "brokers/version").text.strip()
+
+    def ensure_namespace(self, namespace: str) -> None:
+        """Create a namespace, and its tenant for this cluster, where they are absent."""
+        try:
+            self._ask("GET", f"namespaces/{namespace}")
+        except TopicNotFoundError:
+            tenant = namespace.partition("/")[0]
+            clusters = self._ask("GET", "clusters").json()
+            self._create(f"tenants/{tenant}", {"adminRoles": [], "allowedClusters": clusters})
+            self._create(f"namespaces/{namespace}", {})
+
+    def ensure_topic(self, topic: str, partitions: int) -> bool:
+        """Create a partitioned topic; widen one with fewer partitions. True if it was created."""
+        try:
+            there = self._partition_count(topic)
+        except TopicNotFoundError:
+            self._ask("PUT", f"{_path(topic)}/partitions", json=partitions)
+            return True
+        if 0 < there < partitions:
+            self._ask("POST", f"{_path(topic)}/partitions", json=partitions)
+        return False
+
+    def retain_for_ever(self, topic: str) -> None:
+        """Keep all messages of a topic, whether read or not."""
+        for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        self._ask("POST", f"{_path(topic)}/retention", json=for_ever)
+
+    def policy(self, topic: str, name: str) -> Any:
+        """A policy as it holds for a topic, be it its own, its namespace's or the broker's."""
+        answer = self._ask("GET", f"{_path(topic)}/{name}", params={"applied": "true"})
+        return answer.json() if answer.content else None
+
+    def drops_unread(self, topic: str) -> bool:
+        """Whether a policy drops messages that no subscription has read: TTL, a quota that evicts.
+
+        False, too, where we may not ask for the policies.
+        """
+        try:
+            quotas = (self.policy(topic, "backlogQuotaMap") or {}).values()
+            evicts = any(quota.get("policy") == EVICTS for quota in quotas)
+            return evicts or bool(self.policy(topic, "messageTTL"))
+        except BrokerError:
+            return False
+
+    def deduplicate(self, namespace: str) -> None:
+        """Let the broker drop messages of a namespace whose sequence ids it has seen."""
+        self._ask("POST", f"namespaces/{namespace}/deduplication", json=True)
+
+    def deduplicates(self, namespace: str) -> bool:
+        """Whether the broker does so in a namespace: by its own policy, else the broker's."""
+        own = self._ask("GET", f"namespaces/{namespace}/deduplication").text
+        if own.strip():
+            return own.strip() == "true"
+        everywhere = self._ask("GET", "brokers/configuration/runtime").json()
+        return bool(everywhere.get("brokerDeduplicationEnabled") == "true")
+
+    def partitions(self, topic: str) -> list[str]:
+        """The topics behind a partitioned topic; a topic without partitions is its own."""
+        count = self._partition_count(topic)
+        return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
+
+    def unload(self, topic: str) -> None:
+        """Let the broker give up a topic; whoever uses it next loads it again."""
+        self._ask("PUT", f"{_path(topic)}/unload")
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its subscriptions and messages."""
+        suffix = "/partitions" if self._partition_count(topic) else ""
+        self._ask("DELETE", f"{_path(topic)}{suffix}", params={"force": "true"})
+
+    def last_position(self, partition: str) -> Position:
+        """The last entry of a topic partition; its entry is -1 if there is none."""
+        answer = self._ask("GET", f"{_path(partition)}/lastMessageId").json()
+        return Position(answer["ledgerId"], answer["entryId"])
+
+    def internal_stats(self, partition: str) -> dict[str, Any]:
+        """Ledgers and cursors of a topic partition, as the broker tells them."""
+        answer: dict[str, Any] = self._ask("GET", f"{_path(partition)}/internalStats").json()
+        return answer
+
+    def subscription_stats(self, partition: str, name: str) -> dict[str, Any] | None:
+        """What waits for a subscription, and since when; None if there is no such subscription."""
+        params = {"getEarliestTimeInBacklog": "true"}
+        answer = self._ask("GET", f"{_path(partition)}/stats", params=params).json()
+        found: dict[str, Any] | None = answer["subscriptions"].get(name)
+        return found
+
+    def created_at(self, partition: str) -> int | None:
+        """When a topic partition was created, in ms since 1970; None if the broker cannot tell."""
+        stats = self._ask("GET", f"{_path(partition)}/stats").json()
+        return int(stats.get("topicCreationTimeStamp") or 0) or None
+
+    def state(self, partition: str) -> PartitionState:
+        """The end, the ledgers and the subscriptions of a topic partition, in one request."""
+        stats = self.internal_stats(partition)
+        last = _position(stats["lastConfirmedEntry"])
+        ledgers = [Ledger(x["ledgerId"], x["entries"], x["size"]) for x in stats["ledgers"]]
+        if ledgers:  # the newest is listed without its entries, and may be newer than the rest
+            newest = ledgers[-1].id
+            entries = last.entry + 1 if last.ledger == newest else 0
+            ledgers[-1] = Ledger(newest, entries, stats["currentLedgerSize"] if entries else 0)
+        cursors = {
+            unquote(name): _position(cursor["markDeletePosition"])
+            for name, cursor in stats["cursors"].items()
+        }
+        return PartitionState(last, PartitionLog(ledgers), cursors)
+
+    def log(self, partition: str) -> PartitionLog:
+        """The ledgers of a topic partition."""
+        return self.state(partition).log
+
+    def entry(self, partition: str, position: Position) -> Entry | None:
+        """What an entry holds, None if it is gone."""
+        path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
+
+        def is_gone() -> bool:
+            return all(ledger.id != position.ledger for ledger in self.log(partition).ledgers)
+
+        try:
+            headers = self._ask("GET", path, is_gone=is_gone, without_body=True).headers
+        except TopicNotFoundError:
+            return None
+
+        return _entry(headers)
+
+    def glance(self, partition: str, position: Position) -> Entry | None:
+        """What an entry holds, if the broker tells it at once; asked once.
+
+        It never answers for a compressed chunk, and fails for metadata of more than 8 KB.
+        """
+        path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
+        try:
+            response = self._send("GET", path, without_body=True, timeout=GLANCE_SECONDS)
+        except httpx.HTTPError:
+            return None
+        return _entry(response.headers) if response.status_code == httpx.codes.OK else None
+
+    def last_readable(self, partition: str) -> Position:
+        """Where an open transaction holds readers back; asked only where there seems to be one.
+
+        Until the broker has recovered the transactions of a topic that it has just loaded, all of
+        it seems to be held back. Transactions are told of loaded topics only, and others are said
+        not to exist: asking for the last position loads one, or says that it is gone.
+        """
+        path = _path(partition).partition("/")[2]
+        url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
+
+        def is_recovering(response: httpx.Response) -> bool:
+            return response.json()["state"] in ("None", "Initializing")
+
+        def is_there() -> bool:
+            self.last_position(partition)
+            return True
+
+        stats = self._ask("GET", url, is_not_yet=is_recovering, is_there=is_there).json()
+        return _position(stats["maxReadPosition"])
+
+    def compacted(self, partition: str) -> Position:
+        """Up to where a topic partition is compacted."""
+        stats = self.internal_stats(partition)
+        if stats["compactedLedger"]["entries"] <= 0:
+            return START
+        return _position(stats["cursors"]["__compaction"]["markDeletePosition"])
+
+    def position_at(self, partition: str, epoch_ms: int) -> Position:
+        """The last position that was published before an instant; its entry may be -1."""
+        answer = self._ask("GET", f"{_path(partition)}/messageid/{epoch_ms}").json()
+        return Position(answer["ledgerId"], answer["entryId"] - 1)
+
+    def matching_topics(self, pattern: str) -> list[str]:
+        """Topics whose full names match `persistent://tenant/namespace/<regular expression>`."""
+        namespace = "/".join(pattern.removeprefix("persistent://").split("/")[:2])
+        partitioned = self._ask("GET", f"persistent/{namespace}/partitioned").json()
+        plain = self._ask("GET", f"persistent/{namespace}").json()
+        parts = tuple(f"{name}-partition-" for name in partitioned)
+        names = {*partitioned, *(name for name in plain if not name.startswith(parts))}
+        return sorted(name for name in names if re.fullmatch(pattern, name))
+
+    def schemas(self, topic: str) -> list[dict[str, Any]]:
+        """All schema versions of a topic, each with `version`, `type` and `data`."""
+        path = quote(topic.partition("://")[2])
+        try:
+            answer = self._ask("GET", f"schemas/{path}/schemas").json()
+        except TopicNotFoundError:
+            return []
+        found: list[dict[str, Any]] = answer["getSchemaResponses"]
+        return found
+
+    def subscription(self, partition: str, name: str) -> Position | None:
+        """Up to where a durable subscription lets the broker drop messages, None if absent."""
+        return self.state(partition).cursors.get(name)
+
+    def create_subscription(self, partition: str, name: str, position: Position) -> None:
+        """Create a durable subscription that keeps what is behind a position."""
+        self._ask("PUT", f"{_path(partition)}/subscription/{quote(name, safe='')}", json=EARLIEST)
+        if position > START:
+            self.move_subscription(partition, name, position)
+
+    def move_subscription(self, partition: str, name: str, position: Position) -> None:
+        """Let the broker drop what the subscription kept, up to and with an entry."""
+        read = position.entry if position.batch == WHOLE else position.entry - 1
+        body = {**EARLIEST, "ledgerId": position.ledger, "entryId": read, "excluded": True}
+        path = f"{_path(partition)}/subscription/{quote(name, safe='')}/resetcursor"
+        self._ask("POST", path, json=body)
+
+    def delete_subscription(self, partition: str, name: str) -> None:
+        """Delete a durable subscription; the broker keeps nothing for it any more."""
+        self._ask("DELETE", f"{_path(partition)}/subscription/{quote(name, safe='')}")
+
+    def _create(self, path: str, content: dict[str, Any]) -> None:
+        # A broker that starts makes its own defaults meanwhile.
+        with contextlib.suppress(AlreadyThereError):
+            self._ask("PUT", path, json=content)
+
+    def _is_ok(self, path: str) -> bool:
+        try:
+            return self._client.get(path).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _partition_count(self, topic: str) -> int:
+        try:
+            return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
+        except TopicNotFoundError as error:
+            message = (
+                f"The broker at {self._url} has no topic {topic}. `lakehouse create-topics` "
+                "creates those of the topic file; else correct its name there, or "
+                "LAKEHOUSE_PULSAR_NAMESPACE."
+            )
+            raise TopicNotFoundError(message) from error
+
+    def _ask(self, method: str, path: str, **content: Any) -> httpx.Response:
+        try:
+            return self._ask_patiently(method, path, **content)
+        except (httpx.HTTPError, _NotYetError) as error:
+            message = (
+                f"No answer from the Pulsar broker at {self._url} ({error}). Start it "
+                "(`lakehouse up` runs one), or name yours with LAKEHOUSE_PULSAR_ADMIN_URL."
+            )
+            raise BrokerError(message) from error
+
+    def _send(
+        self, method: str, path: str, *, without_body: bool, **content: Any
+    ) -> httpx.Response:
+        """Ask the broker and, if another one owns what is asked for, that one."""
+        places = [path]
+        while len(places) <= REDIRECTS:
+            with self._client.stream(method, places[-1], **content) as response:
+                if response.is_error or not without_body:  # a body may be megabytes
+                    response.read()
+            if (
+                response.status_code != httpx.codes.TEMPORARY_REDIRECT
+                or response.next_request is None
+            ):
+                return response
+            places.append(self._checked(response.url, response.next_request.url))
+            content.pop("params", None)  # the broker has put them into the address
+        message = (
+            f"The brokers send us in a circle: {' -> '.join(places)}. A topic may be moving: try "
+            "again. If it stays so, each broker needs an advertisedAddress of its own."
+        )
+        raise BrokerError(message)
+
+    def _checked(self, asked: httpx.URL, place: httpx.URL) -> str:
+        """Where a broker redirects us, if we may show there who we are."""
+        if place.host not in self._hosts:
+            brokers = self._client.get("brokers")
+            listed = brokers.json() if brokers.is_success else []
+            self._hosts |= {broker.rpartition(":")[0] for broker in listed}
+        if place.scheme != asked.scheme or place.host not in self._hosts:
+            message = (
+                f"The broker at {self._url} redirects us to {place.scheme}://{place.netloc.decode()},"
+                " where we do not go: the host is not in its list of brokers, our role may not see "
+                "that list, or the protocol is another. If it is a broker of yours, name its host "
+                "with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or a proxy with adminUrl."
+            )
+            raise BrokerError(message)
+        return str(place)
+
+    @retry(
+        retry=retry_if_exception_type((httpx.TransportError, _NotYetError)),
+        wait=wait_exponential(multiplier=0.1, max=2),
+        stop=stop_after_delay(DEADLINE_SECONDS),
+        reraise=True,
+    )
+    def _ask_patiently(
+        self,
+        method: str,
+        path: str,
+        *,
+        is_gone: Callable[[], bool] = lambda: False,
+        is_not_yet: Callable[[httpx.Response], bool] = lambda _: False,
+        is_there: Callable[[], bool] = lambda: False,
+        without_body: bool = False,
+        **content: Any,
+    ) -> httpx.Response:
+        """Ask until the broker answers.
+
+        `is_gone` tells whether its 500 is no passing trouble, `is_there` whether its 404 is one,
+        `is_not_yet` whether a good answer is that it is not ready.
+        """
+        response = self._send(method, path, without_body=without_body, **content)
+        ownerless = response.status_code == 412 and OWNERLESS in response.text
+        gone = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR and is_gone()
+        if not gone and (ownerless or response.status_code in (307, 500, 502, 503, 504)):
+            raise _NotYetError(_reason(response))
+        missing = response.status_code == httpx.codes.NOT_FOUND
+        if missing and is_there():
+            raise _NotYetError(_reason(response))
+        if gone or missing:
+            message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
+            raise TopicNotFoundError(message)
+        if response.status_code == httpx.codes.CONFLICT:
+            message = f"{self._url}: {path} exists already: {_reason(response)}"
+            raise AlreadyThereError(message)
+        if response.is_error:
+            message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"
+            raise BrokerError(message)
+        if is_not_yet(response):
+            message = f"{path} is not ready yet"
+            raise _NotYetError(message)
+        return response
+
+
+def _entry(headers: httpx.Headers) -> Entry:
+    def told(name: str) -> int | None:
+        value = headers.get(f"X-Pulsar-{name}")
+        return int(value) if value else None
+
+    hidden = headers.get("X-Pulsar-txn-aborted") == "true" or bool(told("marker-type"))
+    pending = headers.get("X-Pulsar-txn-uncommitted") == "true"
+    chunk = told("chunk-id"), told("num-chunks-from-msg")
+    return Entry(told("num-batch-message") or 1, *chunk, hidden, pending)
+
+
+def _named(hosts: str | None) -> set[str]:
+    return {host.strip() for host in (hosts or "").split(",") if host.strip()}
+
+
+def _path(topic: str) -> str:
+    domain, _, rest = topic.partition("://")
+    return f"{domain}/{quote(rest)}"
+
+
+def _position(text: str) -> Position:
+    ledger, entry = text.split(":")
+    return Position(int(ledger), int(entry))
+
+
+def _reason(response: httpx.Response) -> str:
+    try:
+        return f"{response.status_code} {response.json()['reason']}"
+    except (ValueError, KeyError, TypeError):
+        return f"{response.status_code} {response.reason_phrase}"

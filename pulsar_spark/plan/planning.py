@@ -1,0 +1,365 @@
+"""Plans what a batch reads: where topics end, how far a batch may go, how it is cut into tasks.
+
+Lives in the one Python process beside the driver that plans, with one connection to the admin
+API. A batch ends with an entry that readers see: not with the mark of a transaction, nor with what
+an open one holds back, nor with a chunk that others follow. Messages of other producers may lie
+between the chunks of one, so a batch may end within a message all the same: that message lands with
+the batch that has its last chunk (`gaps.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pulsar_spark.broker.admin import Entry, PartitionState, PulsarAdmin, TopicNotFoundError
+from pulsar_spark.broker.wire import EntryReader
+from pulsar_spark.eras import Partitioning, Partitionings, Span
+from pulsar_spark.errors import SettingsError
+from pulsar_spark.offsets import START, Estimate, Offset, Position
+from pulsar_spark.options import Bound, PulsarOptions
+from pulsar_spark.plan.ledgers import Ledger, PartitionLog, PartitionRange, share
+
+if TYPE_CHECKING:
+    from pulsar_spark.plan.tasks import ReadTask
+
+ONE_TASK_BYTES = 1 << 20
+RECEIVER_BYTES = 32 << 20
+RECEIVER_MESSAGES = (10, 10_000)
+TOGETHER_MS = 500  # partitions of one request are created closer to one another
+UNORDERED = Partitioning(0)
+LEDGERS_BEFORE = 20
+STORED_SECONDS = 1.0
+LOOKS_KEPT = 8
+
+
+class Planner:
+    """Plans for one reader. Not shared between threads; does not travel to workers."""
+
+    def __init__(self, options: PulsarOptions, admin: PulsarAdmin) -> None:
+        self._options = options
+        self.admin = admin
+        self._topics: dict[str, list[str]] = {}
+        self._looked_at = 0
+        self.states: dict[str, PartitionState] = {}
+        self._newest: dict[str, tuple[Position, Position, int]] = {}
+        self._held_back: set[str] = set()  # partitions that end within an open transaction
+        self._logs: dict[str, PartitionLog] = {}
+        self._seen: dict[str, deque[Ledger]] = {}  # the newest ledger of a partition, at some looks
+        # Of a partition that ended within a message in chunks: that end, and what it is read up to.
+        self._within: dict[str, tuple[Position, Position, Entry | None]] = {}
+
+    @property
+    def known_partitions(self) -> list[str]:
+        """The topic partitions that the options name, as of the last look."""
+        return list(itertools.chain(*self._topics.values()))
+
+    def partitions(self) -> list[str]:
+        """The same, as they are now.
+
+        Raises:
+            BrokerError: a topic does not exist, or the broker does not answer.
+        """
+        return list(itertools.chain(*self._by_topic().values()))
+
+    def _by_topic(self) -> dict[str, list[str]]:
+        topics = list(self._options.topics)
+        if self._options.topics_pattern:
+            topics = self.admin.matching_topics(self._options.topics_pattern)
+        return {topic: self.admin.partitions(topic) for topic in topics}
+
+    def look(self) -> None:
+        """See how all partitions are now: their ends, ledgers and subscriptions.
+
+        Whether there are more partitions is asked when the ends are known: so no producer knew of
+        others when it wrote what is before these ends.
+        """
+        self._topics = self._topics or self._by_topic()
+        while True:
+            known, self._looked_at = self._topics, time.time_ns() // 1000
+            try:
+                self.states = {name: self.admin.state(name) for name in self.known_partitions}
+            except TopicNotFoundError:  # deleted since the last look, if it is listed no more
+                if not self._topics_changed():
+                    raise
+                continue
+            self._logs = {
+                name: self._compared(name, each.log) for name, each in self.states.items()
+            }
+            self._topics = self._by_topic()
+            if self._topics == known:
+                return
+
+    def _compared(self, name: str, log: PartitionLog) -> PartitionLog:
+        """A partition's log, with its newest ledger as earlier looks found it."""
+        seen = self._seen.setdefault(name, deque(maxlen=LOOKS_KEPT))
+        compared = PartitionLog(log.ledgers, tuple(seen))
+        if log.ledgers and log.ledgers[-1] not in seen:
+            seen.append(log.ledgers[-1])
+        return compared
+
+    def _topics_changed(self) -> bool:
+        """List the topics again. Whether there are others than before."""
+        known, self._topics = self._topics, self._by_topic()
+        return self._topics != known
+
+    def last_positions(self) -> Offset:
+        """The last complete message of each partition that has one, after a look."""
+        while True:
+            self.look()
+            try:
+                found = {name: self._last_position(name) for name in self.known_partitions}
+            except TopicNotFoundError:
+                if not self._topics_changed():
+                    raise
+                continue
+            return {name: position for name, position in found.items() if position.entry >= 0}
+
+    def partitionings(self, read: Offset, known: Partitionings) -> dict[str, Partitioning]:
+        """What orders the messages of each partitioned topic, as of the last look at their ends.
+
+        Args:
+            read: up to where they were planned.
+            known: what was known then; nothing of a topic that is new to the reader.
+        """
+        found = {}
+        for topic, names in self._topics.items():
+            if names == [topic]:  # which never gets partitions
+                continue
+            if topic not in known:
+                found[topic] = self._first_seen(names, read)
+            elif known[topic].partitions != len(names):
+                found[topic] = known[topic].changed(len(names), read, self._looked_at)
+            else:
+                ends = {name: self._newest[name][0] for name in names if name in self._newest}
+                found[topic] = known[topic].settled(ends, self._looked_at)
+        return found
+
+    def _first_seen(self, names: Sequence[str], read: Offset) -> Partitioning:
+        """Of a topic of which nothing is known. Its partitions may be of different ages."""
+        first = Partitioning(len(names))
+        if not set(names) - set(read):  # an older version has read them all
+            return first
+        created = [self.admin.created_at(name) for name in names]
+        known = sorted(each for each in created if each is not None)
+        gaps = (later - earlier for earlier, later in itertools.pairwise(known))
+        at_once = len(known) == len(names) and max(gaps, default=0) < TOGETHER_MS
+        if at_once and not any(self._has_older(name, known[-1]) for name in names):
+            return first
+        return first.changed(len(names), read, self._looked_at)
+
+    def _has_older(self, name: str, epoch_ms: int) -> bool:
+        """Whether a partition has messages that were published before an instant."""
+        return _entries(self._log(name), START, self.admin.position_at(name, epoch_ms)) > 0
+
+    def _last_position(self, name: str) -> Position:
+        last = self.states[name].last
+        if last.entry < 0:
+            return last
+        known = self._newest.get(name)
+        # What an open transaction holds back may be free later, with nothing written since.
+        if known is None or known[0] != last or name in self._held_back:
+            self._held_back.discard(name)
+            readable, entry = self._readable(name, last)
+            known = (last, readable, entry.messages if entry else 1)
+            self._newest[name] = known
+        return known[1]
+
+    def resolve(self, bound: Bound) -> Offset:
+        """The positions that a bound means.
+
+        Raises:
+            SettingsError: it names a partition that is none of the options' topics.
+        """
+        if bound == "earliest":
+            return {}
+        if bound == "latest":
+            return self.last_positions()
+        names = self.partitions()
+        if isinstance(bound, int):
+            return {name: self.admin.position_at(name, bound) for name in names}
+        for name in bound:
+            if name not in names:
+                message = (
+                    f"A position is given for '{name}', which is no partition of the topics to "
+                    f"read; these are {', '.join(names)}."
+                )
+                raise SettingsError(message)
+        return dict(bound)
+
+    def limited(self, begun: Offset, end: Offset) -> Offset:
+        """As far from `begun` towards `end` as the options allow, shared fairly by backlog."""
+        messages = self._options.max_messages_per_trigger
+        total_size = self._options.max_bytes_per_trigger
+        begun = {n: p for n, p in begun.items() if n in end and p < end[n]}
+        logs = {name: self._log(name) for name in end}
+        entries = {n: _entries(log, begun.get(n, START), end[n]) for n, log in logs.items()}
+        allowed = dict(entries)
+        if messages is not None:
+            batch = {n: self._batch_size(n) for n in logs}
+            shares = share(messages, {n: entries[n] * batch[n] for n in logs})
+            allowed = {n: min(allowed[n], max(shares.get(n, 0) // batch[n], 1)) for n in logs}
+        if total_size is not None:
+            sizes = {n: _bytes(log, begun.get(n, START), end[n]) for n, log in logs.items()}
+            for name, size in share(total_size, sizes).items():
+                fit = entries[name] * size // max(sizes[name], 1)
+                allowed[name] = min(allowed[name], max(fit, 1))
+        return {n: self._cut(n, begun.get(n, START), allowed[n], end[n]) for n in logs}
+
+    def is_news(self, name: str, begun: Position, last: Position) -> bool:
+        """Whether a partition that ends at `last` has something for who has read up to `begun`.
+
+        The end may be before it, as the broker takes a while to know its transactions when it loads
+        a topic. That is no news, unless it is another log: one of a cluster that was made anew.
+        """
+        if last >= begun:
+            return last > begun
+        ledgers = self._log(name).ledgers
+        return bool(ledgers) and ledgers[-1].id < begun.ledger
+
+    def waiting(self, begun: Offset, end: Offset) -> dict[str, tuple[int, int]]:
+        """Entries and stored bytes of each partition between two offsets."""
+        found = {}
+        for name, until in end.items():
+            after = begun.get(name, START)
+            log = self._log(name) if after < until else PartitionLog([])
+            found[name] = _entries(log, after, until), _bytes(log, after, until)
+        return found
+
+    def estimate(self, begun: Offset, end: Offset) -> Estimate:
+        """About how much a batch between two offsets holds."""
+        # Before where it was read, the topic was made again: then all of it is new.
+        after = {n: begun.get(n, START) for n, until in end.items() if until >= begun.get(n, START)}
+        found = self.waiting(after, end)
+        messages = sum(entries * self._batch_size(n) for n, (entries, _) in found.items())
+        return Estimate(messages, sum(size for _, size in found.values()))
+
+    def tasks(
+        self, begun: Mapping[str, Position], end: Offset, order: Partitionings
+    ) -> Sequence[ReadTask]:
+        """The tasks of a batch: one per partition with something new, more for a huge one.
+
+        A small batch is one task: to start more, each with a client of its own, costs more than
+        they share, and each writes a file.
+
+        Args:
+            begun: behind which positions it begins.
+            end: where it ends.
+            order: what orders messages of different partitions.
+        """
+        from pulsar_spark.plan.tasks import ReadTask
+
+        partitionings = {n: order.get(n.rpartition("-partition-")[0], UNORDERED) for n in end}
+        ranges, total = [], 0
+        for name, until in end.items():
+            after = begun.get(name, START)
+            if until != after:  # before it, where a topic was made anew: then from its start
+                after = after if until > after else START
+                total += _bytes(self._log(name), after, until)
+                for begin, stop, span in partitionings[name].pieces(name, after, until):
+                    ranges += self._split(name, begin, stop, span)
+        if ranges and total <= min(ONE_TASK_BYTES, self._options.max_bytes_per_task):
+            return [ReadTask(ranges)]
+        return [ReadTask([each]) for each in ranges]
+
+    def _split(
+        self, name: str, after: Position, until: Position, span: Span | None
+    ) -> list[PartitionRange]:
+        size = _bytes(self._log(name), after, until)
+        entries = _entries(self._log(name), after, until)
+        pieces = min(-(-size // self._options.max_bytes_per_task), entries) or 1
+        ends = [
+            self._cut(name, after, entries * piece // pieces, until) for piece in range(1, pieces)
+        ]
+        cuts = sorted({after, *ends, until})
+        message = max(size // max(entries, 1) // self._batch_size(name), 1)
+        least, most = RECEIVER_MESSAGES
+        queue = max(least, min(RECEIVER_BYTES // message, most))
+        horizon = self.admin.compacted(name) if self._options.read_compacted else START
+        ledgers = self._ledgers(name, after, until)
+        return [
+            PartitionRange(name, *cut, queue, horizon, span, ledgers)
+            for cut in itertools.pairwise(cuts)
+        ]
+
+    def _ledgers(self, name: str, after: Position, until: Position) -> list[Ledger]:
+        """The ledgers of a range, and as many before as chunks of its messages may be in."""
+        known = [ledger for ledger in self._log(name).ledgers if ledger.id <= until.ledger]
+        before = [ledger for ledger in known if ledger.id < after.ledger]
+        return known[max(len(before) - LEDGERS_BEFORE, 0) :]
+
+    def _cut(self, name: str, begun: Position, entries: int, end: Position) -> Position:
+        """The end of a range of so many entries, moved so that it ends with a whole message."""
+        log = self._log(name)
+        cut = min(log.advance(begun, entries), end)
+        while cut < end:
+            whole, _ = self._readable(name, cut)
+            if whole > begun:
+                return whole
+            cut = min(log.advance(cut, 1), end)
+        return cut
+
+    def _log(self, name: str) -> PartitionLog:
+        """A partition's log, as of the last look at where the partitions end."""
+        if name not in self._logs:
+            self._logs[name] = self.admin.log(name)
+        return self._logs[name]
+
+    def _readable(self, name: str, position: Position) -> tuple[Position, Entry | None]:
+        """A position, or the next before it that a batch may end with, and its entry."""
+        entry = self._entry(name, position)
+        known = self._within.get(name)
+        begun = entry is not None and not entry.is_pending and not entry.ends_a_message
+        within = position if begun else None
+        if entry is None and self._options.read_compacted:
+            return position, None  # the compacted copy may go on up to there
+        if entry is not None and entry.is_pending:
+            self._held_back.add(name)
+            position = self.admin.last_readable(name)
+            entry = self._entry(name, position) if position.entry >= 0 else None
+        while entry is None or entry.is_hidden or not entry.ends_a_message:
+            if entry is None:  # ledgers were dropped since
+                self._logs.pop(name, None)
+            log = self._log(name)
+            # Messages of others may be between the chunks of one.
+            skipped = 1 if entry else 0
+            upto = log.entries_behind(START) - log.entries_behind(position)
+            position = log.advance(START, upto - skipped)
+            if position == START:
+                return START, None
+            if within and known and position == known[0]:
+                position, entry = known[1:]
+                break
+            entry = self._entry(name, position)
+        if within:
+            self._within[name] = within, position, entry
+        return position, entry
+
+    def _entry(self, name: str, position: Position) -> Entry | None:
+        """What an entry holds, None if it is gone; as the admin API tells, or as it is stored."""
+        found = self.admin.glance(name, position)
+        if found is not None:
+            return found
+        with (
+            contextlib.suppress(OSError),
+            EntryReader(self._options.connection, name, position) as reader,
+        ):
+            stored = reader.next(STORED_SECONDS)
+            if stored is not None and stored.position[:2] == position[:2]:
+                return Entry(stored.messages, stored.chunk, stored.chunks, False, False)
+        return self.admin.entry(name, position)
+
+    def _batch_size(self, name: str) -> int:
+        return self._newest[name][2] if name in self._newest else 1
+
+
+def _entries(log: PartitionLog, after: Position, until: Position) -> int:
+    return log.entries_behind(after) - log.entries_behind(until)
+
+
+def _bytes(log: PartitionLog, after: Position, until: Position) -> int:
+    return log.bytes_behind(after) - log.bytes_behind(until)

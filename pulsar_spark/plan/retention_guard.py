@@ -1,0 +1,196 @@
+"""The retention guard: a durable subscription per query, which is never read from.
+
+It makes the broker keep what is unread: it stands at the last committed position. It also shows
+what the broker has not kept: then it is gone, or ahead of the checkpoint.
+
+The subscription is compared with the checkpoint before every batch and before every move, and a
+move never takes it back, so no trace of a loss is wiped out. A move is one request after its
+comparison. What is dropped between the two is still stored, and the move protects it again, unless
+the broker deletes its ledger in that moment; the next look misses the ledger then.
+"""
+
+import time
+from collections.abc import Mapping
+
+from pulsar_spark.broker.admin import PartitionState, PulsarAdmin, TopicNotFoundError
+from pulsar_spark.errors import DataLossError
+from pulsar_spark.offsets import START, Offset, Position
+from pulsar_spark.plan.data_loss import LossTable
+from pulsar_spark.plan.ledgers import PartitionLog
+from pulsar_spark.read.incomplete import IncompleteTable
+
+
+class RetentionGuard:
+    """Guards the topic partitions of one query.
+
+    losses: the audit table, if losses are accepted and recorded there; None to stop.
+    incomplete: the messages in chunks of which batches have read a part. The broker keeps their
+        first chunks, which the batch with the last chunk reads again.
+    """
+
+    def __init__(
+        self,
+        admin: PulsarAdmin,
+        subscription: str,
+        losses: LossTable | None = None,
+        incomplete: IncompleteTable | None = None,
+    ) -> None:
+        self._admin = admin
+        self._subscription = subscription
+        self._losses = losses
+        self._incomplete = incomplete
+        self._checked: Offset | None = None
+        self._moved: Offset = {}
+        self._seen: dict[str, PartitionLog] = {}  # at the latest look
+        self._settled: Offset = {}  # up to where dropped messages are accounted for
+        self._deleted: set[str] = set()
+
+    def begin(self, partitions: list[str], begun: Offset) -> None:
+        """For a new checkpoint: make the broker keep what comes after where the query begins."""
+        for name in partitions:
+            position = begun.get(name, START)
+            kept = self._admin.subscription(name, self._subscription)
+            if kept is not None and kept > position:  # of an earlier checkpoint
+                self._admin.delete_subscription(name, self._subscription)
+            if kept is None or kept > position:
+                self._admin.create_subscription(name, self._subscription, position)
+
+    def has_checked(self, begun: Offset) -> bool:
+        """Whether the batch that starts at `begun` was checked: one of an earlier run was not."""
+        return begun == self._checked
+
+    def check(self, states: Mapping[str, PartitionState], begun: Offset) -> None:
+        """Before a batch: is everything after `begun` still there?
+
+        states: the query's partitions as they are now.
+
+        Raises:
+            DataLossError: it may not be; names the partition, and what to do.
+        """
+        for name in sorted(begun.keys() - states.keys() - self._deleted):
+            self._lost(name, begun[name], None, "the topic was deleted")
+            self._deleted.add(name)
+        self._deleted -= states.keys()
+        for name, state in states.items():
+            self._check_partition(name, begun.get(name), state)
+            self._seen[name] = state.log
+        self._checked = begun
+
+    def resume(self, begun: Offset, end: Offset | None = None) -> Offset:
+        """Where reading goes on: after what was dropped, and its loss accepted.
+
+        end: where a batch that is planned already ends.
+        """
+        found = {name: max(begun.get(name, START), self._settled[name]) for name in self._settled}
+        if end is not None:
+            found = {name: min(p, end[name]) for name, p in found.items() if name in end}
+        ahead = {name: p for name, p in found.items() if p > begun.get(name, START)}
+        return {**begun, **ahead}
+
+    def move(self, committed: Offset) -> None:
+        """Let the broker drop what is on disk now.
+
+        Raises:
+            DataLossError: messages were dropped since the batch was planned.
+        """
+        wanted = self._incomplete.first_chunks(time.time_ns() // 10**6) if self._incomplete else {}
+        for name, position in committed.items():
+            first = wanted.get(name, position)
+            target = Position(first.ledger, first.entry - 1) if first < position else position
+            if self._moved.get(name) != target and name not in self._deleted:
+                self._move_partition(name, position, target)
+                self._moved[name] = target
+
+    def _move_partition(self, name: str, position: Position, target: Position) -> None:
+        try:
+            state = self._admin.state(name)
+        except TopicNotFoundError:
+            self._lost(name, position, None, "the topic was deleted")
+            self._deleted.add(name)
+            return
+        self._check_partition(name, position, state)
+        kept = state.cursors.get(self._subscription)
+        if kept is not None and kept < target:
+            self._admin.move_subscription(name, self._subscription, target)
+
+    def _check_partition(self, name: str, begun: Position | None, state: PartitionState) -> None:
+        kept = state.cursors.get(self._subscription)
+        if kept is None:
+            if begun is not None:
+                why = (
+                    f"the subscription '{self._subscription}' that kept the unread messages is "
+                    "gone: the topic was deleted and made anew, or the subscription was removed or "
+                    "expired"
+                )
+                self._lost(name, begun, None, why)
+            self._seen.pop(name, None)  # of another log, perhaps
+            self._settled.pop(name, None)
+            self._admin.create_subscription(name, self._subscription, START)
+            return
+        after = max(begun or START, self._settled.get(name, START))
+        dropped = self._dropped(name, after, kept, state.log)
+        if dropped and self._losses:  # recorded, perhaps, by a run that ended before its next batch
+            after = self._losses.recorded(self._subscription, name, after)
+            dropped = max(dropped, after)
+        if dropped is None or dropped == after:
+            self._settled |= {name: dropped} if dropped else {}
+            return
+        if not self._only_hidden(name, after, dropped, state):
+            why = (
+                "the broker has dropped them (message TTL, a backlog quota that evicts, or somebody"
+                f" cleared or moved the subscription '{self._subscription}')"
+            )
+            self._lost(name, after, dropped, why)
+        self._settled[name] = dropped
+
+    def _dropped(
+        self, name: str, after: Position, kept: Position, log: PartitionLog
+    ) -> Position | None:
+        """The last entry that the broker no longer keeps for us, None if it was read.
+
+        The broker also moves a subscription that has read a whole ledger, to the beginning of the
+        next one, `<ledger>:-1`. The entries of the ledger tell such a move from a loss; if it is
+        deleted, what the last look saw of it. The first look of a run has only the policies to go
+        by: if none drops messages, the ledger was deleted because it was read.
+        """
+        if kept <= after:
+            return None
+        if count := log.entries_behind(after) - log.entries_behind(kept):
+            return log.advance(after, count)
+        if kept.entry >= 0:
+            return kept
+        if any(ledger.id == after.ledger for ledger in log.ledgers):
+            return None
+        seen = self._seen.get(name)
+        if seen is not None:
+            is_lost = seen.entries_behind(after) > seen.entries_behind(kept)
+        else:
+            is_lost = after != START and self._admin.drops_unread(
+                name.rpartition("-partition-")[0] or name
+            )
+        return kept if is_lost else None
+
+    def _only_hidden(
+        self, name: str, after: Position, dropped: Position, state: PartitionState
+    ) -> bool:
+        """Whether all that was dropped are ends of transactions, and messages of aborted ones."""
+        if all(ledger.id != after.ledger for ledger in state.log.ledgers):
+            return False  # some of it is deleted
+        while after < dropped:
+            after = state.log.advance(after, 1)
+            entry = self._admin.entry(name, after)
+            if entry is None or entry.is_pending or not entry.is_hidden:
+                return False
+        return True
+
+    def _lost(self, name: str, after: Position, up_to: Position | None, why: str) -> None:
+        if self._losses:
+            self._losses.record(self._subscription, name, (after, up_to), why)
+            return
+        message = (
+            f"{name}: messages behind {after}{f' up to {up_to}' if up_to else ''} were not read "
+            f"and may be lost, as {why}. Switch off message TTL and quotas that evict. To go "
+            "on without them, and have that recorded in a table, set failOnDataLoss=false "
+            "(LAKEHOUSE_ACCEPT_DATA_LOSS=true); to start over, `lakehouse reset`."
+        )
+        raise DataLossError(message)

@@ -1,0 +1,1 @@
+"""Reads the range of a task, message by message, and accounts for every entry in it."""

@@ -1,0 +1,1 @@
+"""Whether every batch balances, and which table versions belong together."""

@@ -1,0 +1,59 @@
+"""Totals of silver's audit, and the number of rows that miss a lookup, for status and metrics."""
+
+from collections import Counter
+
+import pyarrow.compute as pc
+
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable, NewRows
+from lake.tables.table import TableSpec
+from silver.contract.tables import RECONCILIATION
+
+OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
+COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
+
+
+class BookTotals:
+    """Totals of the audit over all batches. Each `read` reads only new rows."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        columns = ("silver_batch", "topic", *COUNTS)
+        self._new = NewRows(RECONCILIATION, settings, columns, "silver_batch")
+        self._batches: dict[str, Counter[str]] = {}
+        self._decisions: dict[str, Counter[str]] = {}
+
+    def read(self) -> None:
+        """Bring the totals up to date."""
+        rows, is_all = self._new.read()
+        if is_all:
+            self._batches, self._decisions = {}, {}
+        rows = rows.append_column("is_decision", pc.less(rows["silver_batch"], 0))
+        sums = rows.group_by(["topic", "is_decision"]).aggregate([(n, "sum") for n in COUNTS])
+        for row in sums.to_pylist():
+            kept = self._decisions if row["is_decision"] else self._batches
+            counts = kept.setdefault(row["topic"], Counter())
+            counts.update({name: row[f"{name}_sum"] for name in COUNTS})
+
+    def of_batches(self, topic: str) -> Counter[str]:
+        """A topic's counts over all batches of the query. They only grow."""
+        return self._batches.get(topic, Counter())
+
+    def now(self, topic: str) -> Counter[str]:
+        """A topic's current counts, including later decisions about quarantined records."""
+        both = Counter(self.of_batches(topic))
+        both.update(self._decisions.get(topic, {}))
+        return both
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics that the audit has counted."""
+        return {*self._batches, *self._decisions}
+
+
+def count_missing(settings: LakeSettings, table: TableSpec, lookup: str) -> int:
+    """The number of rows of an enriched table that miss a lookup.
+
+    These are few, and file statistics let the reader skip most of the others.
+    """
+    condition = f"missing_lookups > 0 AND `{lookup}_position` IS NULL"
+    return DirectTable(table, settings).count(condition)

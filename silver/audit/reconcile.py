@@ -1,0 +1,231 @@
+"""The books of a batch (invariants 2 and 7): what came in is applied, superseded or quarantined."""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from lake.observe import metrics
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable, OpenTables
+from lake.topics.topic import Topic, snake_case
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.errors import LakehouseError
+from silver.contract.columns import REASON
+from silver.contract.tables import RECONCILIATION, enriched_table, state_table
+from silver.records.batch import Decoded
+from silver.records.batch_stats import Arrivals
+
+INSTANT = pa.timestamp("us", "UTC")
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+class ReconciliationError(LakehouseError):
+    """A batch does not add up."""
+
+
+class Watermarks(dict[str, dt.datetime]):
+    """By topic the latest event time of all batches so far; what comes behind it is late."""
+
+    @classmethod
+    def read(cls, settings: LakeSettings, before: int) -> "Watermarks":
+        """As the books have them, before a batch."""
+        found = cls()
+        condition = f"silver_batch < {before} AND watermark IS NOT NULL"
+        for row in DirectTable(RECONCILIATION, settings).rows(["topic", "watermark"], condition):
+            found.advance(row["topic"], row["watermark"])
+        return found
+
+    def after(self, topic: str, seen: dt.datetime | None) -> dt.datetime | None:
+        """A topic's watermark when an event time was seen: it never goes back."""
+        return max(filter(None, (self.get(topic), seen)), default=None)
+
+    def advance(self, topic: str, seen: dt.datetime | None) -> None:
+        """Move a topic's watermark."""
+        if (latest := self.after(topic, seen)) is not None:
+            self[topic] = latest
+
+
+@dataclass
+class TopicBooks:
+    """Counts of one topic in one batch; `messages_in` is counted on bronze, the rest on silver.
+
+    watermark: the latest event time in the batch. late: messages behind the watermark of the
+    batches before. earliest: the earliest event time in the batch. oldest, newest: when its first
+    and its last message were published.
+    """
+
+    messages_in: int = 0
+    decoded: int = 0
+    quarantined: int = 0
+    applied: int = 0
+    waiting: int = 0
+    late: int = 0
+    watermark: dt.datetime | None = None
+    earliest: dt.datetime | None = None
+    oldest: dt.datetime | None = None
+    newest: dt.datetime | None = None
+
+    @property
+    def good(self) -> int:
+        """Messages that could be decoded."""
+        return self.decoded - self.quarantined
+
+    @property
+    def superseded(self) -> int:
+        """Good messages that made no row: stale, or sent twice."""
+        return self.good - self.applied
+
+
+class Books:
+    """Counts of one batch by topic."""
+
+    def __init__(self, batch_id: int, watermarks: Watermarks) -> None:
+        self.batch_id = batch_id
+        self.topics: dict[str, TopicBooks] = {}
+        self._watermarks = watermarks
+
+    def count(
+        self,
+        batch: DataFrame,
+        arrivals: Arrivals | None,
+        decoded: Mapping[str, Decoded],
+        topics: TopicFile,
+    ) -> None:
+        """Count what came, by bronze's logs if they tell it, and what was decoded.
+
+        For Spark it is the one job that fills the cache of all rows.
+        """
+        for name, messages in (arrivals.messages if arrivals else {}).items():
+            if messages:
+                self.topics[name] = TopicBooks(messages_in=messages)
+        if arrivals and arrivals.are_few:
+            for name, rows in decoded.items():
+                self._count_in_driver(rows.table, topics.topics[name])
+            return
+        parts = [self._decoded(rows.rows, topics.topics[n]) for n, rows in decoded.items()]
+        if not arrivals:
+            parts.append(batch.groupBy("source").agg(F.count("*"), *(F.lit(None) for _ in COUNTS)))
+        for row in reduce(DataFrame.unionAll, parts).collect() if parts else []:
+            name, messages_in, *counts = row
+            if messages_in:
+                self.topics.setdefault(name, TopicBooks()).messages_in = messages_in
+            elif counts[0]:
+                books = self.topics.setdefault(name, TopicBooks())
+                books.decoded, books.quarantined, books.late = counts[:3]
+                instants = map(_instant, counts[3:])
+                books.watermark, books.earliest, books.oldest, books.newest = instants
+
+    def _count_in_driver(self, rows: pa.Table, topic: Topic) -> None:
+        """As `_decoded`, of rows that are here."""
+        if not rows.num_rows:
+            return
+        books = self.topics.setdefault(topic.name, TopicBooks())
+        books.decoded = rows.num_rows
+        books.quarantined = rows.num_rows - rows[REASON].null_count
+        published = pc.cast(rows["publish_time"], INSTANT)
+        books.oldest, books.newest = (each.as_py() for each in pc.min_max(published).values())
+        if topic.kind == "events" and topic.event_time:
+            is_good = pc.is_null(rows[REASON])
+            at = pc.cast(rows[snake_case(topic.event_time)], INSTANT).filter(is_good)
+            published = published.filter(is_good)
+            moved = pc.if_else(pc.less(at, published), at, published)
+            books.watermark, books.earliest = pc.max(moved).as_py(), pc.min(at).as_py()
+            if known := self._watermarks.get(topic.name):
+                books.late = pc.sum(pc.less(at, pa.scalar(known, INSTANT))).as_py() or 0
+
+    def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
+        at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
+        if topic.kind == "events" and topic.event_time:
+            at = F.when(F.col(REASON).isNull(), F.col(snake_case(topic.event_time)))
+        late = F.count_if(at < F.lit(known)) if known else F.lit(0)
+        # What claims to be of the future would have all that follows be late.
+        moved = F.when(at.isNotNull(), F.least(at, F.col("publish_time")))
+        instants = F.max(moved), F.min(at), F.min("publish_time"), F.max("publish_time")
+        micros = [F.unix_micros(each) for each in instants]
+        counts: list[Column] = [F.count("*"), F.count(REASON), late, *micros]
+        return rows.agg(F.lit(topic.name), F.lit(None), *counts)
+
+    def count_applied(self, opened: OpenTables, topics: TopicFile) -> None:
+        """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
+        for name, books in self.topics.items():
+            if books.good:
+                written = rows_of_batch(opened, topics, topics.topics[name], self.batch_id)
+                books.applied, books.waiting = written
+
+    @property
+    def messages_in(self) -> int:
+        """How many messages came, of all topics."""
+        return sum(books.messages_in for books in self.topics.values())
+
+    def totals(self) -> dict[str, int]:
+        """Counts over all topics, for the log."""
+        every = self.topics.values()
+        return {
+            name: sum(getattr(books, name) for books in every)
+            for name in ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Rows for `silver.reconciliation`.
+
+        Raises:
+            ReconciliationError: a topic does not add up.
+        """
+        rows = []
+        for name, books in self.topics.items():
+            if books.decoded != books.messages_in or books.superseded < 0:
+                message = (
+                    f"Batch {self.batch_id} of silver does not add up for topic {name}: {books}. "
+                    "A message was lost or made twice. Nothing is booked; keep bronze and silver "
+                    "as they are and report this, or rebuild silver from bronze."
+                )
+                raise ReconciliationError(message)
+            before = self._watermarks.get(name)
+            behind = before - books.earliest if before and books.earliest and books.late else None
+            counts = {n: getattr(books, n) for n in COUNTED}
+            lateness = {
+                "watermark": self._watermarks.after(name, books.watermark),
+                "max_lateness_ms": behind // dt.timedelta(milliseconds=1) if behind else None,
+            }
+            rows.append(
+                {"silver_batch": self.batch_id, "topic": name, "discarded": 0, **counts, **lateness}
+            )
+        return rows
+
+    def tell(self, now: dt.datetime) -> None:
+        """Tell the metrics how old the messages are by the time that they can be read."""
+        for name, books in self.topics.items():
+            if books.oldest and books.newest:
+                instants = (each.timestamp() for each in (books.oldest, books.newest, now))
+                metrics.readable(name, *instants)
+
+    def advance(self) -> None:
+        """Move the watermarks, as the batch is booked."""
+        for name, books in self.topics.items():
+            self._watermarks.advance(name, books.watermark)
+
+
+def rows_of_batch(
+    opened: OpenTables, topics: TopicFile, topic: Topic, batch_id: int
+) -> tuple[int, int]:
+    """How many rows a batch made or changed of a topic, and how many of them miss a lookup."""
+    if topic.kind == "changelog":
+        return opened(state_table(topic)).count(f"silver_batch = {batch_id}"), 0
+    table = opened(enriched_table(topic, topics))
+    missing = table.table(["missing_lookups"], f"arrived_batch = {batch_id}")["missing_lookups"]
+    return len(missing), pc.sum(pc.greater(missing, 0)).as_py() or 0
+
+
+COUNTED = ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
+COUNTS = ("decoded", "quarantined", "late", "watermark", "earliest", "oldest", "newest")
+
+
+def _instant(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else EPOCH + dt.timedelta(microseconds=micros)

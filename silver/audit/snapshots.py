@@ -1,0 +1,79 @@
+"""Cuts: which versions of all tables belong together, one after each batch of silver."""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from lake.settings.settings import LakeSettings
+from lake.streams.delta_offset import WHOLE_VERSION
+from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.table import bronze_table
+from lake.topics.topic_file import TopicFile
+from silver.contract.tables import CUTS, silver_tables
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A row of `silver.cuts`.
+
+    committed_at: later than that of each cut before, also where the clock was set back: the latest
+        one is the newest cut, as batches do not rise when rows are taken back or people forgotten.
+    positions: by topic, the offset in the bronze table up to which silver has read, as Spark
+        writes it.
+    """
+
+    silver_batch: int
+    committed_at: dt.datetime
+    versions: dict[str, int]
+    positions: dict[str, str]
+
+    @classmethod
+    def now(
+        cls, opened: OpenTables, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
+    ) -> "Cut":
+        """The cut of a batch that is about to end.
+
+        Of silver the versions now, as nobody else writes them, and of the cuts the one that this
+        makes; of a bronze table the last version that was read in whole, from the offsets
+        (`sources`) at which the batch ends.
+        """
+        tables = {table.full_name: opened(table) for table in silver_tables(topics)}
+        versions = {name: table.version for name, table in tables.items()}
+        versions[CUTS.full_name] += 1
+        for name, offset in sources.items():
+            if offset["index"] == WHOLE_VERSION:
+                versions[bronze_table(name).full_name] = offset["reservoirVersion"] - 1
+        positions = {name: json.dumps(offset) for name, offset in sources.items()}
+        newest = tables[CUTS.full_name].newest("committed_at")
+        now = dt.datetime.now(dt.timezone.utc)
+        instant = now if newest is None else max(now, newest + dt.timedelta(milliseconds=1))
+        return cls(batch_id, instant, versions, positions)
+
+    def row(self) -> dict[str, Any]:
+        """As `silver.cuts` has it."""
+        return asdict(self)
+
+
+def latest_cut(
+    settings: LakeSettings, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
+) -> Cut | None:
+    """The last cut that was made, of those whose `silver_batch` and `committed_at` fit, or None.
+
+    Cuts are kept for `history_days`, as the versions that they name are.
+    """
+    table = DirectTable(CUTS, settings)
+    made = [row for row in table.rows(["silver_batch", "committed_at"]) if among(row)]
+    if not made:
+        return None
+    last = max(made, key=lambda row: row["committed_at"])["silver_batch"]
+    columns = [column.name for column in CUTS.columns]
+    [row] = table.rows(columns, f"silver_batch = {last}")
+    return Cut(**{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])})
+
+
+def last_batch(settings: LakeSettings) -> int:
+    """The last batch of the silver query that has a cut, -1 if none has."""
+    made = DirectTable(CUTS, settings).column("silver_batch").to_pylist()
+    return int(max(made, default=-1))

@@ -1,0 +1,287 @@
+"""Silver's table contracts, derived from the topic file. This is what gold and BI rely on.
+
+Every row carries `position`, the place of the message it was made from: a total order, compared
+field by field. Where partitions were added to a topic, its first field `order_time` orders messages
+of different partitions (`pulsar_spark/eras.py`); it is NULL before that, which is before all.
+"""
+
+import json
+
+from lake.tables.table import APPEND_ONLY, TableSpec
+from lake.topics.topic import FieldSpec, Topic, View, hash_column, snake_case
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column
+from silver.contract.columns import COLLECTED, DELETED, UPSERTED, registers
+
+_ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
+POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
+
+BATCHES = ("arrived_batch", "silver_batch")
+
+# Whoever follows a table takes its changes, and not the table: gold, `lakehouse publish-table`.
+CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
+
+# Property: a change marks the old row beside its file. Not every reader knows such marks.
+DELETION_VECTORS = "delta.enableDeletionVectors"
+
+# By column what is personal and what gold sees of it (macros/protected.sql): `mask`, `null`, `hash`
+# of the column beside it, or, within the row of a lookup, nothing (`leave out`).
+PERSONAL = "lakehouse.personal"
+
+QUARANTINE = TableSpec(
+    "silver",
+    "quarantine",
+    "Records that were refused. Grain: one message; those that a replay brought in are gone",
+    (
+        Column("topic", "string", "Short name of the topic", nullable=False),
+        Column("position", POSITION, "Where the message is", nullable=False),
+        Column("reason", "string", "Why it was refused", nullable=False),
+        Column("status", "string", "`open`, or `discarded` for good", nullable=False),
+        Column("key", "string", "Message key"),
+        Column("payload", "binary", "Value, byte for byte"),
+        Column("event_time", "timestamp", "Event time set by the producer"),
+        Column("publish_time", "timestamp", "When it was published", nullable=False),
+        Column("schema_version", "bigint", "Schema version it was published with, if any"),
+        Column("silver_batch", "bigint", "Batch that refused it", nullable=False),
+    ),
+    fields=ADDED,
+)
+
+RECONCILIATION = TableSpec(
+    "silver",
+    "reconciliation",
+    "The books. Grain: one batch and topic; messages_in = applied + superseded + quarantined + "
+    "discarded. Batches below 0 are decisions about the quarantine; all batches older than "
+    "history_days are one row of each topic",
+    (
+        Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
+        Column("topic", "string", "Short name of the topic", nullable=False),
+        Column("messages_in", "bigint", "Messages read from bronze", nullable=False),
+        Column("applied", "bigint", "Messages that made or changed a row", nullable=False),
+        Column("superseded", "bigint", "Stale or duplicate: a later one is known", nullable=False),
+        Column("quarantined", "bigint", "Messages put into quarantine; open ones", nullable=False),
+        Column("discarded", "bigint", "Messages of it that were given up", nullable=False),
+        Column("waiting", "bigint", "Of the applied: rows that miss a lookup", nullable=False),
+        Column("watermark", "timestamp", "Latest event time up to this batch, NULL if none"),
+        Column("late", "bigint", "Messages behind the watermark before this batch", nullable=False),
+        Column("max_lateness_ms", "bigint", "How far the latest of them was behind it"),
+    ),
+)
+
+CUTS = TableSpec(
+    "silver",
+    "cuts",
+    "Versions of all tables that belong together. Grain: one batch of the silver query, or, below "
+    "0, one decision about the quarantine, of the last history_days",
+    (
+        Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
+        Column("committed_at", "timestamp", "When it was finished", nullable=False),
+        Column("versions", "map<string,bigint>", "Delta version by table name", nullable=False),
+        Column("positions", "map<string,string>", "By topic: read up to here", nullable=False),
+    ),
+)
+
+SCHEMAS = TableSpec(
+    "silver",
+    "schemas",
+    "Schema versions that messages were published with. Grain: topic and version; never changed",
+    (
+        Column("topic", "string", "Short name of the topic", nullable=False),
+        Column("version", "bigint", "Version, counted by the broker from 0", nullable=False),
+        Column("type", "string", "AVRO, JSON or the name of a primitive", nullable=False),
+        Column("definition", "string", "The schema; empty for primitives", nullable=False),
+    ),
+    {APPEND_ONLY: "true"},
+)
+
+
+def sql_type(field: FieldSpec) -> str:
+    """The column type of a field."""
+    return {"timestamp_ms": "timestamp", "long": "bigint"}.get(field.type, field.type)
+
+
+def field_columns(topic: Topic) -> list[Column]:
+    """The topic's own columns, in the order of its declaration."""
+    return [
+        Column(snake_case(name), sql_type(spec), f"Field {name} of the message")
+        for name, spec in topic.fields.items()
+    ]
+
+
+def own_columns(topic: Topic) -> list[Column]:
+    """The columns of the fields, and of their hashes where gold sees those."""
+    hashes = [
+        Column(hash_column(name), "string", f"Keyed hash of the field {name}")
+        for name in topic.hashed
+    ]
+    return [*field_columns(topic), *hashes]
+
+
+def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[str, str]:
+    """The property that says what gold sees of a table; none if that is all."""
+    found = {}
+    for name, spec in topic.fields.items():
+        if spec.is_protected:
+            is_null = spec.personal == "mask" and spec.type != "string"
+            found[snake_case(name)] = "null" if is_null else str(spec.personal)
+    for lookup, target in (lookups or {}).items():
+        names = [snake_case(name) for name, spec in target.fields.items() if spec.is_protected]
+        found |= {f"{lookup}.{name}": "leave out" for name in names}
+    return {PERSONAL: json.dumps(found)} if found else {}
+
+
+def lookup_columns(topic: Topic) -> list[Column]:
+    """What a looked-up row has: the topic's columns, and what became of the key."""
+    found = field_columns(topic)
+    if topic.merged_into:
+        found.append(_resolved(topic))
+    return [*found, Column("is_deleted", "boolean", "Whether the key was deleted")]
+
+
+def _resolved(topic: Topic) -> Column:
+    [key] = topic.key
+    kind = sql_type(topic.fields[key])
+    return Column("resolved_id", kind, "Key it was merged into in the end, NULL within a cycle")
+
+
+def state_table(topic: Topic) -> TableSpec:
+    """State of a changelog. Grain: one key; a deleted key stays as a tombstone."""
+    columns = own_columns(topic)
+    searched = [*topic.key_columns, "publish_time", "silver_batch"]
+    if topic.merged_into:
+        columns.append(_resolved(topic))
+        searched.append(snake_case(topic.merged_into))
+    columns.append(Column("is_deleted", "boolean", "The key was deleted", nullable=False))
+    if topic.has_marks:
+        columns.append(Column("mark", "string", "Instead of a key: `truncated`, `collected`"))
+    if topic.updates == "partial":
+        columns.append(Column("orders", _orders(topic), "Order of what set each field"))
+    return TableSpec(
+        "silver",
+        f"{topic.name}_state",
+        f"Latest message per key of {topic.name}, deleted keys included",
+        (*columns, *_MADE_FROM),
+        # A change rewrites a mark of the old row and not the file that it is in, so the cost of a
+        # batch does not grow with the table.
+        {
+            **_statistics(searched),
+            **CHANGE_FEED,
+            **_protection(topic),
+            DELETION_VECTORS: "true",
+        },
+        _names(topic),
+        clustered_by=tuple(topic.key_columns),
+    )
+
+
+_MADE_FROM = (
+    Column("position", POSITION, "Message that the row is made from", nullable=False),
+    Column("publish_time", "timestamp", "When that was published", nullable=False),
+    Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+)
+
+
+def _orders(topic: Topic) -> str:
+    types = {c.name: c.type for c in field_columns(topic)} | {"position": POSITION}
+    order = ",".join(f"{name}:{types[name]}" for name in topic.order_columns)
+    names = [UPSERTED, DELETED, *registers(topic)]
+    if topic.tombstones_days is not None:
+        names.append(COLLECTED)
+    return f"struct<{','.join(f'{name}:struct<{order}>' for name in names)}>"
+
+
+def history_table(topic: Topic) -> TableSpec:
+    """All versions of a changelog (type 2). Grain: one message, valid for a span of event time."""
+    mark = Column("mark", "string", "Instead of a key: `truncated`, which ended what is older")
+    return TableSpec(
+        "silver",
+        f"{topic.name}_history",
+        f"Versions of the rows of {topic.name}, valid from valid_from until before valid_to",
+        (
+            *field_columns(topic),
+            Column("is_deleted", "boolean", "The key was deleted", nullable=False),
+            Column("valid_from", "timestamp", "Event time of the version", nullable=False),
+            Column("valid_to", "timestamp", "Event time of the next one, NULL for the last"),
+            *([mark] if topic.truncates else []),
+            *_MADE_FROM,
+        ),
+        _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),
+        _names(topic),
+        clustered_by=tuple(topic.key_columns),
+    )
+
+
+def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
+    """Events with their lookups. Grain: one key of the topic, exactly once."""
+    lookups: list[Column] = []
+    for name, lookup in topic.lookups.items():
+        parts = lookup_columns(topics.topics[lookup.topic])
+        row = f"struct<{','.join(f'{c.name}:{c.type}' for c in parts)}>"
+        when = "as of arrival" if lookup.mode == "latest" else "as of the event time"
+        lookups.append(Column(name, row, f"Row of {lookup.topic} {when}; NULL if unknown"))
+        lookups.append(Column(f"{name}_position", POSITION, f"Version of that {name} row"))
+    return TableSpec(
+        "silver",
+        f"enriched_{topic.name}",
+        f"Every record of {topic.name} once, with the rows it refers to",
+        (
+            *own_columns(topic),
+            *lookups,
+            Column("missing_lookups", "int", "How many lookups are NULL", nullable=False),
+            Column("position", POSITION, "Message that the row is made from", nullable=False),
+            Column("publish_time", "timestamp", "When that was published", nullable=False),
+            Column("arrived_batch", "bigint", "Batch that brought the message", nullable=False),
+            Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+        ),
+        _statistics(
+            [
+                *topic.key_columns,
+                *([snake_case(topic.event_time)] if topic.event_time else []),
+                *("missing_lookups", "publish_time", *BATCHES),
+            ]
+        )
+        | CHANGE_FEED
+        | _protection(topic, {n: topics.topics[x.topic] for n, x in topic.lookups.items()}),
+        _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values())),
+    )
+
+
+def view_table(view: View) -> TableSpec:
+    """What a view with a key computes. Grain: its key."""
+    return TableSpec(
+        "silver",
+        view.name,
+        view.description,
+        (
+            *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
+            Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+        ),
+        {**CHANGE_FEED, DELETION_VECTORS: "true"},
+        clustered_by=tuple(view.key),
+    )
+
+
+def _names(*topics: Topic) -> frozenset[str]:
+    return ADDED | {column.name for topic in topics for column in field_columns(topic)}
+
+
+def _statistics(columns: list[str]) -> dict[str, str]:
+    """Statistics of the columns that are searched by, as others only cost the writer time.
+
+    By default the first 32 columns have them, and structs count field by field.
+    """
+    return {"delta.dataSkippingStatsColumns": ",".join(columns)}
+
+
+def silver_tables(topics: TopicFile) -> list[TableSpec]:
+    """All tables the silver query owns."""
+    return [
+        *(state_table(topic) for topic in topics.changelogs()),
+        *(history_table(topic) for topic in topics.changelogs() if topic.history),
+        *(enriched_table(topic, topics) for topic in topics.events()),
+        *(view_table(view) for view in topics.kept_views()),
+        QUARANTINE,
+        RECONCILIATION,
+        CUTS,
+        *([SCHEMAS] if any(t.format == "registry" for t in topics.topics.values()) else []),
+    ]

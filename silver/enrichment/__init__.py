@@ -1,0 +1,1 @@
+"""Events joined with the state of changelogs."""

@@ -1,0 +1,133 @@
+"""The lookups of events in a batch: states and histories of changelogs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark import SparkFiles
+from pyspark.sql import DataFrame, SparkSession
+
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable, OpenTables
+from lake.topics.topic import Topic, snake_case
+from lake.topics.topic_file import TopicFile
+from silver.contract.tables import history_table, lookup_columns, state_table
+from silver.enrichment.state_cache import StateCache
+from silver.records.batch import Decoded
+from silver.state.merge import Find
+from silver.state.merge_chains import Chains
+
+FEW_ROWS = 200_000  # rows of a state that is broadcast: they take about 100 MB on each receiver
+
+
+@dataclass(frozen=True)
+class LookupState:
+    """One lookup of a topic in a batch.
+
+    name: the struct column that the lookup fills.
+    on: the record's column that holds the key to look up.
+    key: the key column of the state.
+    columns: the columns of the state that go into the struct.
+    state: reads the state after this batch, or the history.
+    find: finds the state's rows of some keys without Spark; used if `is_direct`.
+    changed: rows of the keys that this batch has touched; None if it has touched none.
+    is_comparable: whether `on` and `key` can be compared without Spark.
+    at: for a lookup in the history, the record's column with its event time.
+    chains: for a lookup in the history, the merge chains as of each instant, if keys are merged.
+    is_small: whether the state is small enough to be broadcast.
+    """
+
+    name: str
+    on: str
+    key: str
+    columns: list[str]
+    state: Callable[[], DataFrame]
+    find: Find
+    changed: DataFrame | None
+    is_comparable: bool
+    at: str | None = None
+    chains: Chains | None = None
+    is_small: bool = False
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether `find` can be used, without Spark."""
+        return self.at is None and self.is_comparable
+
+    @property
+    def version(self) -> str:
+        """The column with the position of the looked-up row, which identifies its version."""
+        return f"{self.name}_position"
+
+
+class Lookups:
+    """The lookups of all topics, with the caches that are kept between batches."""
+
+    def __init__(self, settings: LakeSettings, topics: TopicFile, opened: OpenTables) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._opened = opened
+        self._chains: dict[str, Chains] = {}
+        self._caches: dict[str, StateCache] = {}
+
+    def states(
+        self, spark: SparkSession, topic: Topic, rows: Mapping[str, Decoded]
+    ) -> list[LookupState]:
+        """The lookups of a topic. Called after the batch's changelogs have been applied.
+
+        Args:
+            spark: the session of the batch.
+            topic: a topic of events.
+            rows: the decoded rows of the batch, by topic.
+        """
+        found = []
+        for name, lookup in topic.lookups.items():
+            target = self._topics.topics[lookup.topic]
+            kind = _kind(topic, lookup.on)
+            table = history_table(target) if lookup.mode == "as_of" else state_table(target)
+            at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
+            direct, chains = self._opened(table), None
+            if at and target.merged_into:
+                chains = self._chains.setdefault(target.name, Chains(target))
+                chains.read(direct)
+            found.append(
+                LookupState(
+                    name=name,
+                    on=snake_case(lookup.on),
+                    key=target.key_columns[0],
+                    columns=[c.name for c in lookup_columns(target)],
+                    state=partial(table.read, spark, self._settings),
+                    find=partial(self._cache(target).find, direct),
+                    changed=rows[lookup.topic].good if lookup.topic in rows else None,
+                    is_comparable=kind is not None and kind == _kind(target, target.key[0]),
+                    at=at,
+                    chains=chains,
+                    is_small=at is None and direct.count_rows() <= FEW_ROWS,
+                )
+            )
+        return found
+
+    def find(self, topic: Topic, state: DirectTable) -> Find:
+        """A function that finds rows of a changelog's state by their single key.
+
+        Args:
+            topic: the changelog.
+            state: its state, opened at the current version.
+        """
+        if topic.name in self._caches:
+            return partial(self._caches[topic.name].find, state)
+        return partial(state.find, topic.key_columns[0], columns=topic.key_columns)
+
+    def _cache(self, topic: Topic) -> StateCache:
+        known = self._caches.get(topic.name)
+        if known is None:
+            columns = [*(column.name for column in lookup_columns(topic)), "position"]
+            scratch = Path(SparkFiles.getRootDirectory())  # on the driver
+            known = self._caches[topic.name] = StateCache(topic.key_columns[0], columns, scratch)
+        return known
+
+
+def _kind(topic: Topic, field: str) -> str | None:
+    """The kind of a field's values for comparisons outside Spark; None if they are not possible."""
+    return {"int": "integer", "long": "integer", "string": "string"}.get(topic.fields[field].type)

@@ -1,0 +1,270 @@
+"""Views that the topic file declares in SQL (`[views.<name>]`), beside those of silver itself.
+
+Without a key they are views of the catalog: as fresh as the tables they read, and so right for
+whatever comes late. With a key the result is a table that the silver query keeps: for each batch it
+finds the keys of the rows that changed, as they are now and as they were before, runs the query on
+the rows with these keys alone, and merges the difference; after a large batch, on all rows. So an
+aggregate or a join of changelogs stays right when a row moves from one key to another, and costs
+what the batch costs.
+"""
+
+import datetime as dt
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructType
+
+from lake.settings.settings import LakeSettings
+from lake.streams.failures import explain
+from lake.tables.arrow import DirectTable
+from lake.tables.sql import literal
+from lake.tables.table import TableSpec, match
+from lake.topics.topic import View
+from lake.topics.topic_file import TopicFile
+from pulsar_spark.errors import SettingsError
+from silver.audit.snapshots import Cut
+from silver.contract.tables import enriched_table, lookup_columns, state_table, view_table
+from silver.records.batch_stats import few
+from silver.state.merge import all_of
+
+DEFINITION = "lakehouse.view"
+
+Key = tuple[Any, ...]
+Opened = Mapping[str, DirectTable]
+
+
+def create_views(spark: SparkSession, topics: TopicFile) -> None:
+    """Create the views of the catalog; silver's tables must be registered in it.
+
+    Raises:
+        SettingsError: a declared view is no valid query.
+    """
+    session = spark.newSession()  # as the current database is one of the session
+    session.sql("USE silver")
+    for topic in topics.changelogs():
+        own = [c for c in lookup_columns(topic) if c.name != "is_deleted"]
+        columns = ", ".join(f"`{c.name}`" for c in own)
+        session.sql(
+            f"CREATE OR REPLACE VIEW `{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topics.py checks names
+            f"FROM `{topic.name}_state` WHERE NOT is_deleted"
+        )
+    for topic in topics.events():
+        for name in topic.lookups:
+            session.sql(
+                f"CREATE OR REPLACE VIEW `missing_{name}` AS SELECT * "  # noqa: S608 - topics.py checks names
+                f"FROM `enriched_{topic.name}` WHERE `{name}` IS NULL"
+            )
+    for view in topics.views.values():
+        if not view.key:
+            comment = literal(view.description)
+            try:
+                session.sql(f"CREATE OR REPLACE VIEW `{view.name}` COMMENT {comment} AS {view.sql}")
+            except PySparkException as error:
+                raise _refusal(view, f"is refused by Spark: {explain(error)}") from error
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A table that a view reads, and its own key."""
+
+    table: TableSpec
+    key: Sequence[str]
+
+    def has(self, column: str) -> bool:
+        return any(each.name == column for each in self.table.columns)
+
+
+class KeptView:
+    """The table of a view with a key."""
+
+    def __init__(self, settings: LakeSettings, topics: TopicFile, view: View) -> None:
+        self._settings = settings
+        self._view = view
+        self._table = view_table(view)
+        self._sources = {name: _source(topics, name) for name in view.sources}
+        self._definition = hashlib.sha256(view.model_dump_json().encode()).hexdigest()
+
+    def refresh(self, spark: SparkSession, batch_id: int, before: Cut | None) -> None:
+        """Bring the table up to date with what a batch wrote; replay-safe.
+
+        Args:
+            spark: the session of the batch.
+            batch_id: which batch.
+            before: the cut before it, None if there is none.
+
+        Raises:
+            SettingsError: the query is not valid, does not give the declared columns, or gives a
+                key twice.
+        """
+        opened = {n: DirectTable(x.table, self._settings) for n, x in self._sources.items()}
+        own = DirectTable(self._table, self._settings)
+        try:
+            if self._must_begin_anew(own, opened, batch_id, before):
+                self.make_anew(spark, batch_id)
+                self._table.set_property(spark, self._settings, DEFINITION, self._definition)
+            elif before is not None and self._has_moved(opened, before):
+                finds = self._finds_by_key(own, opened)
+                keys = self._changed_keys(opened, batch_id, before) if finds else None
+                if keys is None or not few(len(keys)):
+                    self.make_anew(spark, batch_id)
+                elif keys:
+                    self._follow(spark, own, batch_id, keys)
+        except PySparkException as error:
+            raise _refusal(self._view, f"is refused by Spark: {explain(error)}") from error
+
+    def _must_begin_anew(
+        self, own: DirectTable, opened: Opened, batch_id: int, before: Cut | None
+    ) -> bool:
+        """Whether the table is new or of another query, or what was before cannot be told."""
+        if before is None or self._table.full_name not in before.versions:
+            return True
+        if own.configuration(DEFINITION) != self._definition:
+            return True
+        age = dt.datetime.now(dt.timezone.utc) - before.committed_at
+        if age > dt.timedelta(days=self._settings.history_days):
+            return True
+        mine = f"silver_batch = {batch_id} AND mark = 'truncated'"
+        return any(
+            opened[name].count(mine) for name, source in self._sources.items() if source.has("mark")
+        )
+
+    def _finds_by_key(self, own: DirectTable, opened: Opened) -> bool:
+        """Whether rows can be found without Spark: dates and decimals cannot."""
+        return own.finds_by(self._view.key[0]) and all(
+            opened[name].finds_by(source.key[0]) for name, source in self._sources.items()
+        )
+
+    def _has_moved(self, opened: Opened, before: Cut) -> bool:
+        return any(
+            opened[name].version != before.versions.get(source.table.full_name)
+            for name, source in self._sources.items()
+        )
+
+    def _changed_keys(self, opened: Opened, batch_id: int, before: Cut) -> set[Key]:
+        """The keys of the rows that the batch wrote, as they are now and as they were before."""
+        found: set[Key] = set()
+        for name, source in self._sources.items():
+            names = self._view.sources[name]
+            changed = opened[name].rows(
+                list(dict.fromkeys([*source.key, *names])), f"silver_batch = {batch_id}"
+            )
+            then = before.versions.get(source.table.full_name)
+            ids = pa.array(row[source.key[0]] for row in changed)
+            old = DirectTable(source.table, self._settings, then).find(source.key[0], ids, names)
+            found.update(tuple(row[n] for n in names) for row in [*changed, *old.to_pylist()])
+        return found
+
+    def _result(self, spark: SparkSession, keys: DataFrame | None) -> DataFrame:
+        """The query, on the rows with some keys or on all."""
+        for name, source in self._sources.items():
+            rows = source.table.read(spark, self._settings)
+            if source.has("is_deleted"):
+                rows = rows.where("NOT is_deleted")
+            if keys is not None:
+                pairs = zip(self._view.sources[name], self._view.key, strict=True)
+                same = reduce(and_, (rows[own].eqNullSafe(keys[key]) for own, key in pairs))
+                rows = rows.join(F.broadcast(keys), same, "left_semi")
+            rows.createOrReplaceTempView(name)
+        try:
+            found = spark.sql(self._view.sql)
+        finally:
+            for name in self._sources:
+                spark.catalog.dropTempView(name)
+        if set(found.columns) != set(self._view.columns):
+            what = f"gives {', '.join(found.columns)}, and not the columns that are declared."
+            raise _refusal(self._view, what)
+        return found.select(*(F.col(n).cast(kind) for n, kind in self._view.columns.items()))
+
+    def _follow(self, spark: SparkSession, own: DirectTable, batch_id: int, keys: set[Key]) -> None:
+        """Compute the rows with some keys, and write those that differ."""
+        names, columns = self._view.key, list(self._view.columns)
+        rows = pa.table(dict(zip(names, map(list, zip(*keys, strict=True)), strict=True)))
+        new = self._result(spark, spark.createDataFrame(rows))
+        near = own.find(names[0], rows[names[0]].combine_chunks(), columns).to_pylist()
+        old = {key: row for row in near if (key := self._key_of(row)) in keys}
+        changes = []
+        seen: set[Key] = set()
+        for row in new.toArrow().to_pylist():
+            key = self._key_of(row)
+            if key in seen:
+                raise self._twice(row)
+            seen.add(key)
+            if old.get(key) != row:
+                changes.append({**row, "silver_batch": batch_id, "is_gone": False})
+        changes += [
+            {**row, "silver_batch": batch_id, "is_gone": True}
+            for key, row in old.items()
+            if key not in seen
+        ]
+        if changes:
+            schema = StructType(new.schema.fields)
+            schema = schema.add("silver_batch", LongType()).add("is_gone", BooleanType())
+            ordered = [tuple(row[name] for name in schema.names) for row in changes]
+            self._merge(spark, spark.createDataFrame(ordered, schema))
+
+    def make_anew(self, spark: SparkSession, batch_id: int) -> None:
+        """Compute all rows, and write those that differ."""
+        names = self._view.key
+        times = F.count("*").over(Window.partitionBy(*names)).alias("times")
+        new = self._result(spark, None).select(F.struct("*").alias("new"), times)
+        old = self._table.read(spark, self._settings).drop("silver_batch")
+        same = reduce(
+            and_,
+            (F.col(f"new.`{name}`").eqNullSafe(F.col(f"old.`{name}`")) for name in names),
+        )
+        changes = (
+            new.join(old.select(F.struct("*").alias("old")), same, "full_outer")
+            .where("NOT (new <=> old) OR times > 1")
+            .select(
+                *(F.coalesce(f"new.`{name}`", f"old.`{name}`").alias(name) for name in names),
+                *(f"new.`{name}`" for name in self._view.columns if name not in names),
+                F.lit(batch_id).cast("bigint").alias("silver_batch"),
+                F.col("new").isNull().alias("is_gone"),
+                "times",
+            )
+            .persist()
+        )
+        try:
+            for row in changes.where("times > 1").take(1):
+                raise self._twice(row.asDict())
+            self._merge(spark, changes.drop("times"))
+        finally:
+            changes.unpersist()
+
+    def _merge(self, spark: SparkSession, changes: DataFrame) -> None:
+        values = all_of(changes.drop("is_gone"))
+        (
+            self._table.open(spark, self._settings)
+            .alias("t")
+            .merge(changes.alias("s"), match(self._view.key, "<=>"))
+            .whenMatchedDelete(condition="s.is_gone")
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert(values=values)
+            .execute()
+        )
+
+    def _key_of(self, row: Mapping[str, Any]) -> Key:
+        return tuple(row[name] for name in self._view.key)
+
+    def _twice(self, row: Mapping[str, Any]) -> SettingsError:
+        key = ", ".join(f"{name} = {row[name]}" for name in self._view.key)
+        return _refusal(self._view, f"gives a key more than once: {key}.")
+
+
+def _source(topics: TopicFile, name: str) -> _Source:
+    topic = topics.view_sources()[name]
+    if topic.kind == "changelog":
+        return _Source(state_table(topic), topic.key_columns)
+    return _Source(enriched_table(topic, topics), topic.key_columns)
+
+
+def _refusal(view: View, what: str) -> SettingsError:
+    return SettingsError(f"The view '{view.name}' of the topic file: its query {what}")

@@ -1,0 +1,1 @@
+"""Messages to rows: payloads, schemas, decoding, masking, and what a batch holds."""

@@ -1,0 +1,214 @@
+"""The text of a payload as the fields of its topic: what was sent, and the values of their types.
+
+The steps of `steps` add these columns to a message, one after the other:
+
+    _read       the text (`text_of_payload`), if it can be parsed safely
+    _parsed     what it consists of: the row, or the envelope around it
+    _empty      whether there is no payload
+    _key        the parts of the message key
+    _json       the row as JSON has it, NULL where something cannot be read as its type
+    _value      of it what is converted: values of the types, NULL where a type does not accept one
+    _odd        whether something does not fit, or might not
+    _again      if so, what it consists of, less typed
+    _text       the row in that
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import cast
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from lake.topics.topic import FieldSpec, Topic
+from silver.records.field_types import (
+    ESCAPED,
+    has_escaped_name,
+    is_converted,
+    is_text,
+    may_be_no_string,
+    read_type,
+    value_of,
+    value_of_text,
+    without_bad_decimals,
+)
+from silver.records.payload import Schema, text_of_payload
+
+CORRUPT = "_corrupt"
+UPSERTS = ("c", "u", "r")
+
+
+def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]]:
+    """The columns to add to messages, one after the other; those of a step need those before.
+
+    Args:
+        topic: of the messages.
+        schemas: the versions of the topic's schema, where it is read by the registry.
+    """
+    typed = F.from_json("_read.json", _wrapped(topic, _typed_schema(topic)), _options())
+    again = F.from_json("_read.json", _wrapped(topic, _loose_schema(topic)), _options())
+    empty = F.coalesce(F.length("payload") == 0, F.lit(True))
+    return [
+        {"_read": text_of_payload(topic, schemas)},
+        *([{"_read": _safe(topic)}] if _is_foreign(topic) else []),
+        {"_parsed": typed, "_empty": empty},
+        {"_json": _at_paths(_row(topic, "_parsed", _typed_schema(topic)), topic)},
+        {**_values(topic), "_odd": _is_odd(topic), "_key": _parts_of_key(topic)},
+        {"_again": F.when(F.col("_odd"), again)},
+        {"_text": _row(topic, "_again", _loose_schema(topic))},
+    ]
+
+
+def value(topic: Topic, name: str) -> Column:
+    """The value of a field, wherever a message has it; NULL where there is none."""
+    spec = topic.fields[name]
+    found = _accepted(topic, name)
+    if spec.absent is not None:
+        found = F.when(~_is_absent(name, spec), found)
+    if name in topic.key:  # a tombstone or a bare value has its key in the message key alone
+        from_key = F.get("_key", F.lit(topic.key.index(name)))
+        if topic.envelope:  # whose keys are JSON objects as well
+            from_key = F.coalesce(F.get_json_object("key", f"$.{name}"), from_key)
+        return F.when(has_key_outside(topic), value_of_text(from_key, spec)).otherwise(found)
+    return found
+
+
+def _is_absent(name: str, spec: FieldSpec) -> Column:
+    """Whether a field has the value that stands for NULL."""
+    return F.col(f"_json.{name}").eqNullSafe(F.lit(spec.absent).cast(read_type(spec)))
+
+
+def is_of_another_type(topic: Topic, name: str) -> Column:
+    """Whether a payload has something as a field that the field's type does not accept."""
+    spec = topic.fields[name]
+    read, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
+    if spec.path:
+        text = at_path(spec.path, "variant" if is_text(spec) else "string")
+    nothing = _accepted(topic, name).isNull()
+    if spec.absent is not None:
+        nothing = nothing & ~_is_absent(name, spec)
+    if not is_text(spec):
+        return nothing & (read.isNotNull() | text.isNotNull())
+    is_string = F.coalesce(F.schema_of_variant(text) == "STRING", F.lit(False))
+    return read.isNotNull() & (nothing | (F.col("_odd") & ~is_string))
+
+
+def has_key_outside(topic: Topic) -> Column:
+    """Whether a message has its key not in the payload."""
+    if topic.format == "json":
+        return F.col("_empty")
+    return F.col("_empty") | F.coalesce("_read.is_bare", F.lit(False))
+
+
+def at_path(path: str, kind: str) -> Column:
+    """What lies at a path in the payload, read as a type."""
+    for part in reversed(path.split(".")):
+        kind = f"struct<`{part}`:{kind}>"
+    found = F.from_json("_read.json", kind, _options())
+    for part in path.split("."):
+        found = found[part]
+    return found
+
+
+def _is_foreign(topic: Topic) -> bool:
+    """Whether the text is not only ours, but a producer's JSON."""
+    return topic.format in ("json", "registry")
+
+
+def _safe(topic: Topic) -> Column:
+    """What was read, with a text that may be parsed; a text that may not is a problem."""
+    text = F.col("_read.json")
+    escaped = F.when(has_escaped_name(text), F.lit(ESCAPED))
+    problem = F.coalesce("_read.problem", escaped)
+    safe = F.when(problem.isNull(), without_bad_decimals(text, topic))
+    parts = {"json": safe, "is_bare": F.col("_read.is_bare"), "problem": problem}
+    return F.struct(*(part.alias(name) for name, part in parts.items()))
+
+
+def _is_odd(topic: Topic) -> Column:
+    odd = F.col("_json").isNull() | F.col(f"_json.{CORRUPT}").isNotNull()
+    if not _is_foreign(topic):
+        return odd
+    suspects = (
+        may_be_no_string(F.col(f"_json.{name}"), F.col("_read.json"), topic, name)
+        for name, spec in topic.fields.items()
+        if is_text(spec)
+    )
+    return F.coalesce(reduce(or_, suspects, odd), F.lit(False))
+
+
+def _parts_of_key(topic: Topic) -> Column:
+    """The message key where it counts, split if the key of the topic has several fields.
+
+    NULL if it has not as many parts.
+    """
+    parts = F.array("key") if len(topic.key) == 1 else F.split(F.col("key"), r"\|")
+    return F.when(has_key_outside(topic) & (F.size(parts) == len(topic.key)), parts)
+
+
+def _values(topic: Topic) -> dict[str, Column]:
+    values = [
+        value_of(F.col(f"_json.{name}"), spec).alias(name)
+        for name, spec in topic.fields.items()
+        if is_converted(spec)
+    ]
+    return {"_value": F.struct(*values)} if values else {}
+
+
+def _accepted(topic: Topic, name: str) -> Column:
+    """The value of a field in the payload; NULL where its type does not accept it."""
+    return F.col(f"_value.{name}" if is_converted(topic.fields[name]) else f"_json.{name}")
+
+
+def _wrapped(topic: Topic, row: StructType) -> StructType:
+    """What the payload consists of: the row, or an envelope around it."""
+    if not topic.envelope:
+        return row
+    text = StringType()
+    sides = [StructField(side, row) for side in ("before", "after")]
+    return StructType([StructField("op", text), *sides, StructField(CORRUPT, text)])
+
+
+def _row(topic: Topic, parsed: str, row: StructType) -> Column:
+    """The row in what was parsed; that of a truncation has no fields."""
+    if not topic.envelope:
+        return F.col(parsed)
+    op = F.col(f"{parsed}.op")
+    side = F.when(op.isin(*UPSERTS), F.col(f"{parsed}.after")).when(
+        op == "d", F.col(f"{parsed}.before")
+    )
+    side = side.withField(CORRUPT, F.col(f"{parsed}.{CORRUPT}"))
+    return F.when(op == "t", F.from_json(F.lit("{}"), row)).otherwise(side)
+
+
+def _at_paths(row: Column, topic: Topic) -> Column:
+    """The row, with the fields that lie elsewhere in the envelope."""
+    for name, spec in topic.fields.items():
+        if spec.path:
+            row = row.withField(name, at_path(spec.path, read_type(spec)))
+    return row
+
+
+def _typed_schema(topic: Topic) -> StructType:
+    return _schema({name: read_type(spec) for name, spec in topic.fields.items()})
+
+
+def _loose_schema(topic: Topic) -> StructType:
+    """Strings are variants, which know whether they were strings; all else is read as strings."""
+    types = {True: "variant", False: "string"}
+    return _schema({name: types[is_text(spec)] for name, spec in topic.fields.items()})
+
+
+def _schema(types: Mapping[str, str]) -> StructType:
+    columns = (f"`{name}` {kind}" for name, kind in types.items())
+    return cast(StructType, StructType.fromDDL(", ".join([*columns, f"{CORRUPT} string"])))
+
+
+def _options() -> dict[str, str]:
+    return {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT,
+        "allowSingleQuotes": "false",
+    }

@@ -1,0 +1,234 @@
+"""Payloads that are no JSON text, as JSON text: what a topic's schema says becomes one form.
+
+So `decode.py` has one way to tell what is missing or of a wrong type, whatever the format. Runs in
+Spark's Python workers; topics of JSON text, the default, never come here.
+"""
+
+import base64
+import datetime as dt
+import functools
+import io
+import json
+import re
+import struct
+from collections.abc import Callable, Collection, Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+
+from lake.topics.topic import Topic
+
+_MEMBER = re.compile(r'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*')
+UTF8 = "payload is not valid UTF-8"
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+TEXT_TYPE = "struct<json:string,is_bare:boolean,problem:string>"
+
+
+class Schema(NamedTuple):
+    """One version of a topic's schema, as the broker's registry has it.
+
+    type: Pulsar's name, such as `AVRO`. definition: what it consists of; empty for primitives.
+    """
+
+    type: str
+    definition: str
+
+
+class PayloadError(Exception):
+    """A payload is not what its schema says; the text is the reason to refuse it."""
+
+
+def rewritten(
+    payload: bytes, kept: Collection[str], changed: Mapping[str, Mapping[str, str]]
+) -> bytes:
+    """A JSON object with some of its fields, as they are written there, and some changed.
+
+    Args:
+        payload: a JSON object; of fields that it has twice, the last counts.
+        kept: the fields to keep.
+        changed: by field, what takes the place of which value, both as text.
+    """
+    text, found = payload.decode(), dict[str, str]()
+    scanner, place = json.JSONDecoder(), text.index("{") + 1
+    while (match := _MEMBER.match(text, place)) is not None:
+        name, begin = scanner.raw_decode(text, match.start(1))[0], match.end()
+        value, place = scanner.raw_decode(text, begin)
+        other = changed.get(name, {}).get(str(value))
+        if other is not None:
+            found[name] = json.dumps(other) if isinstance(value, str) else other
+        elif name in kept:
+            found[name] = text[begin:place]
+    return f"{{{','.join(f'{json.dumps(n)}:{v}' for n, v in found.items())}}}".encode()
+
+
+def text_of_payload(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
+    """The payload as JSON text, of type `TEXT_TYPE`; NULL text where it is absent or empty.
+
+    Args:
+        topic: whose messages have the columns `payload` and `schema_version`.
+        schemas: the versions that are known.
+    """
+    if topic.format == "registry":
+        return _by_registry(topic, schemas)
+    text = F.col("payload").cast("string")
+    bare, problem = topic.format != "json", F.when(~F.is_valid_utf8(text), UTF8)
+    if topic.format == "bytes":
+        text, problem = F.base64("payload"), F.lit(None)
+    if bare:
+        text = F.to_json(F.struct(F.when(problem.isNull(), text).alias(topic.values[0])))
+    parts = {"json": text, "is_bare": F.lit(bare), "problem": problem.cast("string")}
+    present = F.length("payload") > 0
+    return F.struct(*(F.when(present, part).alias(name) for name, part in parts.items()))
+
+
+def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
+    known = dict(schemas)
+    types = {name: spec.type for name, spec in topic.fields.items()}
+
+    def text_of(payload: bytes, schema: Schema) -> tuple[str, bool]:
+        try:
+            return _text(payload, schema, topic.values, types=types)
+        except PayloadError:
+            raise
+        except Exception as error:  # whatever it is, it must not stop the stream
+            message = f"is unreadable ({type(error).__name__})"
+            raise PayloadError(message) from error
+
+    def read(payloads: pa.Array, versions: pa.Array) -> pa.Array:
+        rows = []
+        for payload, version in zip(payloads.to_pylist(), versions.to_pylist(), strict=True):
+            row: tuple[str | None, bool, str | None] = (None, False, None)
+            if payload:
+                try:
+                    row = (*text_of(payload, _schema(known, version)), None)
+                except PayloadError as error:
+                    row = (None, False, f"payload of schema version {version} {error}")
+            rows.append(row)
+        texts, bare, problems = zip(*rows, strict=True) if rows else ((), (), ())
+        return pa.StructArray.from_arrays(
+            [pa.array(texts, pa.string()), pa.array(bare), pa.array(problems, pa.string())],
+            ["json", "is_bare", "problem"],
+        )
+
+    decoder = arrow_udf(read, TEXT_TYPE)  # type: ignore[call-overload]  # its stubs lack this form
+    return cast(Column, decoder("payload", "schema_version"))
+
+
+def _schema(known: Mapping[int, Schema], version: int | None) -> Schema:
+    if version is None or version not in known:
+        message = "cannot be read: the registry has no such version of the topic's schema"
+        raise PayloadError(message)
+    return known[version]
+
+
+def _text(
+    payload: bytes, schema: Schema, values: list[str], *, types: Mapping[str, str]
+) -> tuple[str, bool]:
+    """A payload as JSON text, and whether it is a bare value.
+
+    Raises:
+        PayloadError: it does not fit its schema.
+    """
+    if schema.type == "JSON":
+        try:
+            return payload.decode(), False
+        except UnicodeDecodeError:
+            message = "is not valid UTF-8"
+            raise PayloadError(message) from None
+    if schema.type == "AVRO":
+        record = _avro(payload, schema.definition)
+        if isinstance(record, dict):
+            fields = (f"{json.dumps(n)}:{_json(v, types.get(n))}" for n, v in record.items())
+            return f"{{{','.join(fields)}}}", False
+        value = record
+    elif schema.type in PRIMITIVES:
+        value = _primitive(payload, schema.type)
+    else:
+        message = f"is {schema.type}, which silver does not read"
+        raise PayloadError(message)
+    if len(values) != 1:
+        message = (
+            f"is a bare {schema.type}, and the topic declares {len(values)} fields beside its key"
+        )
+        raise PayloadError(message)
+    return f"{{{json.dumps(values[0])}:{_json(value, types[values[0]])}}}", True
+
+
+@functools.lru_cache(maxsize=1000)
+def _parsed(definition: str) -> Any:
+    import fastavro
+
+    return fastavro.parse_schema(json.loads(definition))
+
+
+def _avro(payload: bytes, definition: str) -> Any:
+    import fastavro
+
+    content = io.BytesIO(payload)
+    try:
+        record = fastavro.schemaless_reader(content, _parsed(definition), None)
+    except Exception as error:
+        # Of garbage the reader runs into whatever it may: EOFError, IndexError, MemoryError, ...
+        message = f"is no such Avro record ({type(error).__name__})"
+        raise PayloadError(message) from error
+    if content.read(1):
+        message = "is longer than its Avro record"
+        raise PayloadError(message)
+    return record
+
+
+def _number(form: str) -> Callable[[bytes], Any]:
+    return lambda payload: struct.unpack(form, payload)[0]
+
+
+def _instant(milliseconds: int) -> dt.datetime:
+    return EPOCH + dt.timedelta(milliseconds=milliseconds)
+
+
+# As the Java client encodes them: org.apache.pulsar.client.impl.schema.*Schema.
+PRIMITIVES: dict[str, Callable[[bytes], Any]] = {
+    "STRING": bytes.decode,
+    "BYTES": bytes,
+    "BOOLEAN": _number(">?"),
+    "INT8": _number(">b"),
+    "INT16": _number(">h"),
+    "INT32": _number(">i"),
+    "INT64": _number(">q"),
+    "FLOAT": _number(">f"),
+    "DOUBLE": _number(">d"),
+    "DATE": lambda payload: _instant(_number(">q")(payload)),
+    "TIMESTAMP": lambda payload: _instant(_number(">q")(payload)),
+    "LOCAL_DATE": lambda payload: EPOCH.date() + dt.timedelta(days=_number(">q")(payload)),
+}
+
+
+def _primitive(payload: bytes, kind: str) -> Any:
+    try:
+        return PRIMITIVES[kind](payload)
+    except (struct.error, ValueError, OverflowError) as error:
+        message = f"is no {kind}"
+        raise PayloadError(message) from error
+
+
+def _json(value: Any, kind: str | None) -> str:
+    """A value as the JSON that a field of the declared type is read from."""
+    if isinstance(value, dt.datetime):
+        if value.tzinfo is None:  # a local timestamp: UTC, as all times without an offset
+            value = value.replace(tzinfo=dt.timezone.utc)
+        if kind == "timestamp_ms":
+            return str((value - EPOCH) // dt.timedelta(milliseconds=1))
+        value = value.date() if kind == "date" else value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return json.dumps(value, default=_text_of)
+
+
+def _text_of(value: Any) -> str:
+    """What JSON has no form for, at the top or within a list or record."""
+    if isinstance(value, dt.date | dt.time):  # a datetime is a date
+        return value.isoformat()
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,101 @@
+"""Why a record is refused: the reasons in `silver.quarantine`, in the order in which they count."""
+
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from lake.topics.topic import Topic
+from silver.contract.columns import PRESENT
+from silver.records.parse import CORRUPT, UPSERTS, has_key_outside, is_of_another_type, value
+
+
+def reason(topic: Topic) -> Column:
+    """The reason to refuse a message with the columns of `parse.steps`; NULL for a good one."""
+    reasons = F.when(F.col("_empty"), _reason_of_no_payload(topic))
+    reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
+    reasons = _envelope_reasons(reasons, topic)
+    reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
+    reasons = reasons.when(_has_more(topic), F.lit("payload is more than a JSON object"))
+    for name in topic.fields:
+        reasons = _field_reasons(reasons, topic, name)
+    if topic.envelope:  # the side of it that does not count may be of any form
+        return reasons
+    twice = F.lit("a field is in the payload twice, and not both times of its type")
+    return reasons.when(~F.col("_empty") & F.col(f"_json.{CORRUPT}").isNotNull(), twice)
+
+
+def _reason_of_no_payload(topic: Topic) -> Column:
+    if topic.kind == "events" or topic.delete == "never":
+        return F.lit("payload is empty")
+    if topic.sequence and not topic.envelope:
+        return F.lit("payload is empty, so it has no sequence")
+    return F.when(
+        _is_keyless(topic), F.lit("payload is empty and the message key is no key of this topic")
+    )
+
+
+def _is_keyless(topic: Topic) -> Column:
+    return reduce(Column.__or__, [value(topic, name).isNull() for name in topic.key])
+
+
+def _envelope_reasons(reasons: Column, topic: Topic) -> Column:
+    if not topic.envelope:
+        return reasons
+    op, payload = F.col("_parsed.op"), ~F.col("_empty")
+    broken = F.col("_parsed").isNull() | (F.col(f"_parsed.{CORRUPT}").isNotNull() & op.isNull())
+    reasons = reasons.when(payload & broken, F.lit("payload is not a JSON object"))
+    reasons = reasons.when(payload & op.isNull(), F.lit("the envelope has no op"))
+    unknown = F.concat(F.lit("the envelope has an unknown op: "), F.substring(op, 1, 40))
+    reasons = reasons.when(payload & ~op.isin(*UPSERTS, "d", "t"), unknown)
+    side = F.when(op == "d", F.lit("before")).otherwise(F.lit("after"))
+    nothing = F.concat(F.lit("the envelope has no row in '"), side, F.lit("'"))
+    return reasons.when(payload & F.col("_json").isNull(), nothing)
+
+
+def _is_malformed(topic: Topic) -> Column:
+    nothing = reduce(Column.__and__, [F.col(f"_text.{name}").isNull() for name in topic.fields])
+    nothing = nothing & F.col(f"_json.{CORRUPT}").isNotNull()
+    return F.col("_odd") & (
+        F.col("_text").isNull() | F.col(f"_text.{CORRUPT}").isNotNull() | nothing
+    )
+
+
+def _has_more(topic: Topic) -> Column:
+    """Whether something follows the object, over which Spark's parser passes without a word.
+
+    The whole text is read again only where a first `}` is not the end, as of a flat object.
+    """
+    if topic.format not in ("json", "registry"):
+        return F.lit(False)
+    text = F.col("_read.json")
+    goes_on = F.instr(text, "}") < F.length(F.rtrim(text))
+    objects = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    # That alone does not see what follows a `]`, nor the next what follows a `}`.
+    within = F.concat(F.lit('{"payload":'), text, F.lit(',"end":0}'))
+    closes = F.contains(text, F.lit("]")) & F.get_json_object(within, "$.end").isNull()
+    return goes_on & ((F.coalesce(objects, F.lit(0)) != 1) | closes)
+
+
+def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
+    spec, payload = topic.fields[name], ~F.col("_empty")
+    row = payload & ~F.col("_truncates")
+    expected = row & ~F.col("_deletes")  # with a delete, the key is enough
+    if name in topic.sequence:
+        expected = payload
+    elif name in topic.key:
+        expected = row & ~has_key_outside(topic)
+    elif topic.updates == "partial":
+        expected = expected & F.array_contains(PRESENT, name)
+    if name in topic.key and topic.format != "json":
+        outside = payload & has_key_outside(topic)
+        parts = F.lit(f"the message key does not have the form '{'|'.join(topic.key)}'")
+        reasons = reasons.when(outside & F.col("_key").isNull(), parts)
+        no_key = F.lit(f"the message key has no {spec.type} '{name}'")
+        reasons = reasons.when(outside & value(topic, name).isNull(), no_key)
+    wrong_type = payload & is_of_another_type(topic, name)
+    reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is no {spec.type}"))
+    if spec.required:
+        missing = expected & F.col(f"_json.{name}").isNull()
+        reasons = reasons.when(missing, F.lit(f"field '{name}' is missing"))
+    return reasons

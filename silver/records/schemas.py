@@ -1,0 +1,97 @@
+"""Keeps the schema versions of topics whose payloads need the broker's schema registry.
+
+A version is stored in `silver.schemas` as soon as a message uses it, so that bronze can be decoded
+again after the broker has deleted the topic. A version never changes, so a replay decodes messages
+in the same way.
+"""
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame
+
+from lake.settings.settings import LakeSettings
+from lake.tables.storage import open_table
+from lake.topics.topic import Topic
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import LakehouseError
+from silver.contract.tables import SCHEMAS
+from silver.records.payload import Schema
+
+
+def versions_of(topic: Topic, messages: DataFrame) -> frozenset[int]:
+    """The schema versions used by messages of a topic; none if it does not use the registry."""
+    if topic.format != "registry":
+        return frozenset()
+    found = messages.select("schema_version").where("schema_version IS NOT NULL").distinct()
+    return frozenset(row[0] for row in found.collect())
+
+
+class SchemaRegistry:
+    """The schemas that a silver query has read from `silver.schemas` or from the broker."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self._known: dict[str, dict[int, Schema]] | None = None
+        self._compared: set[str] = set()
+
+    def schemas(self, topic: Topic, versions: Collection[int]) -> Mapping[int, Schema]:
+        """The known schemas of a topic by version, including these versions.
+
+        Versions that the registry lacks are absent; their messages go to quarantine.
+
+        Raises:
+            BrokerError: a version is not stored yet, and the broker does not answer.
+            LakehouseError: the broker has a different schema under a stored version.
+        """
+        if self._known is None:
+            self._known = self._read()
+        known = self._known.setdefault(topic.name, {})
+        missing = set(versions) - known.keys()
+        if missing or topic.name not in self._compared:
+            found = self._ask(topic, needed=bool(missing))
+            _compare(topic, known, found)
+            new = {version: found[version] for version in found.keys() - known.keys()}
+            self._write(topic, new)
+            known.update(new)
+            self._compared.add(topic.name)
+        return known
+
+    def _read(self) -> dict[str, dict[int, Schema]]:
+        found: dict[str, dict[int, Schema]] = {}
+        for row in (
+            open_table(self._settings, SCHEMAS.path(self._settings)).to_pyarrow_table().to_pylist()
+        ):
+            schema = Schema(row["type"], row["definition"])
+            found.setdefault(row["topic"], {})[row["version"]] = schema
+        return found
+
+    def _ask(self, topic: Topic, *, needed: bool) -> dict[int, Schema]:
+        with PulsarAdmin(self._settings.connection) as admin:
+            if not needed and not admin.is_healthy():
+                return {}
+            found = admin.schemas(self._settings.full_topic(topic.name))
+        return {each["version"]: Schema(each["type"], each.get("data", "")) for each in found}
+
+    def _write(self, topic: Topic, new: Mapping[int, Schema]) -> None:
+        if not new:
+            return
+        rows = [
+            {"topic": topic.name, "version": version, **schema._asdict()}
+            for version, schema in sorted(new.items())
+        ]
+        table = open_table(self._settings, SCHEMAS.path(self._settings))
+        write_deltalake(table, pa.Table.from_pylist(rows), mode="append")
+
+
+def _compare(topic: Topic, known: Mapping[int, Schema], found: Mapping[int, Schema]) -> None:
+    changed = [n for n in known.keys() & found.keys() if known[n] != found[n]]
+    if changed:
+        message = (
+            f"Version {min(changed)} of the schema of {topic.name} differs between the broker and "
+            "silver.schemas: the topic or its schema was deleted and created again, so old and new "
+            "messages cannot be distinguished. Give the new topic another name, or run "
+            "`lakehouse reset`."
+        )
+        raise LakehouseError(message)

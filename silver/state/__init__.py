@@ -1,0 +1,1 @@
+"""Changelogs applied to state: merges, partial updates, versions, merge chains, tombstones."""

@@ -1,0 +1,79 @@
+"""SCD type 2 history of a changelog: every version of a row, valid by event time.
+
+A version is valid from its own event time until that of the next version. Versions may arrive in
+any order. All versions of a batch's keys are computed again, and only changes are written, so a
+replay changes nothing. If several versions have the same event time, the last in order is valid,
+and the others have an empty validity.
+
+A truncation is kept as a row without a key, marked `truncated`. At its event time, it ends all
+versions of all keys that precede it in the order, even if they arrive later. A version that
+precedes a truncation in the order, but has a later event time, has an empty validity and ends no
+other version.
+"""
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from lake.tables.table import match
+from lake.topics.topic import Topic
+from silver.state.merge import all_of
+
+TRUNCATES = "mark = 'truncated'"
+
+
+def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
+    """Merge decoded rows of a changelog, with `valid_from`, into its history.
+
+    Called for each batch. A replay changes nothing.
+    """
+    keys = topic.key_columns
+    whole = known = history.toDF().drop("valid_to")
+    every = rows.select(*known.columns).dropDuplicates(["position"])
+    if not topic.truncates or every.where(TRUNCATES).isEmpty():  # a truncation touches all keys
+        touched = F.broadcast(rows.select(*keys).distinct())
+        known = known.join(touched, keys, "left_semi")
+    fresh = every.join(known.select("position"), "position", "left_anti")
+    woven = known.unionByName(fresh.select(*known.columns))
+    if topic.truncates:
+        woven = woven.crossJoin(F.broadcast(_truncations(whole.unionByName(every), topic)))
+    woven = _weave(woven, topic).drop("_truncations")
+    (
+        history.alias("t")
+        .merge(woven.alias("s"), match([*keys, "position"], "<=>" if topic.truncates else "="))
+        .whenMatchedUpdate(
+            condition="NOT (t.valid_to <=> s.valid_to)", set={"valid_to": "s.valid_to"}
+        )
+        .whenNotMatchedInsert(values=all_of(woven))
+        .execute()
+    )
+
+
+def _truncations(rows: DataFrame, topic: Topic) -> DataFrame:
+    """One row with all truncations, each with its order and event time."""
+    each = F.struct(F.struct(*topic.order_columns).alias("order"), F.col("valid_from").alias("at"))
+    return rows.where(TRUNCATES).agg(F.collect_list(each).alias("_truncations"))
+
+
+def _weave(rows: DataFrame, topic: Topic) -> DataFrame:
+    """Add `valid_to` to all versions of some keys."""
+    latest_first = [F.desc(name) for name in ("valid_from", *topic.order_columns)]
+    behind = (
+        Window.partitionBy(*topic.key_columns)
+        .orderBy(*latest_first)
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    if not topic.truncates:
+        return rows.withColumn("valid_to", F.min("valid_from").over(behind))
+    cut = _truncated_at(topic)
+    begins = F.when(F.coalesce(cut > F.col("valid_from"), F.lit(True)), F.col("valid_from"))
+    end = F.least(F.min(begins).over(behind), cut)
+    valid_to = F.when(F.col("mark").isNull() & end.isNotNull(), F.greatest("valid_from", end))
+    return rows.withColumn("valid_to", valid_to)
+
+
+def _truncated_at(topic: Topic) -> Column:
+    """The earliest event time of the truncations after a version; NULL if there are none."""
+    order = F.struct(*topic.order_columns)
+    later = F.filter("_truncations", lambda each: each["order"] > order)
+    return F.array_min(F.transform(later, lambda each: each["at"]))

@@ -1,0 +1,51 @@
+"""docker-compose.yaml is valid, and what it names exists. No daemon: it is not run here."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from compose_spec import PyCompose
+from typer.main import get_command
+
+from lake.settings.settings import LakeSettings
+from lakehouse import cli
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docker-compose.yaml").read_text()
+MERGED = yaml.safe_dump(yaml.safe_load(TEXT))  # the validator knows no YAML merge keys
+SERVICES = yaml.safe_load(TEXT)["services"]
+
+
+def test_the_file_is_valid_by_the_compose_specification() -> None:
+    services = PyCompose.from_yaml(MERGED).service_names()
+    assert set(services) == {"pulsar", "topics", "streams", "gold", "shop"}
+
+
+def test_the_validation_can_fail() -> None:
+    with pytest.raises(Exception, match="healthcheck|helthcheck"):
+        PyCompose.from_yaml(MERGED.replace("healthcheck:", "helthcheck:"))
+
+
+def test_services_only_wait_for_services_that_say_when_they_are_ready() -> None:
+    for service in SERVICES.values():
+        for other, wait in service.get("depends_on", {}).items():
+            ready = wait["condition"] == "service_completed_successfully"
+            assert ready or "healthcheck" in SERVICES[other], other
+
+
+def test_commands_and_settings_are_those_of_the_lakehouse() -> None:
+    commands = set(get_command(cli.app).commands)  # type: ignore[attr-defined]
+    named = {SERVICES[name]["command"] for name in ("topics", "streams", "gold")}
+    named |= set(re.findall(r"lakehouse ([a-z-]+) --", SERVICES["shop"]["command"][0]))
+    assert named == {"create-topics", "up", "gold", "generate", "publish"}
+    assert named <= commands
+    settings = set(re.findall(r"LAKEHOUSE_([A-Z_]+):", TEXT))
+    assert {name.lower() for name in settings} <= set(LakeSettings.model_fields)
+
+
+def test_the_broker_is_the_version_that_is_embedded() -> None:
+    lock = (ROOT / "lakehouse" / "runtime" / "jars.lock").read_text()
+    version = re.search(r"pulsar-broker:([\d.]+)", lock)
+    assert version
+    assert SERVICES["pulsar"]["image"] == f"apachepulsar/pulsar:{version[1]}"

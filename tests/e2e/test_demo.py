@@ -1,0 +1,250 @@
+"""The commands a user starts with, as a user starts them: `demo`, then `up`, on one folder."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from deltalake import DeltaTable
+from shop_lake import joined, read_shop
+from tenacity import Retrying, stop_after_delay, wait_fixed
+
+from gold.sql_client import is_loopback
+from lakehouse.runtime.ports import free_port
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+Outcome = subprocess.CompletedProcess[str]
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+
+
+class Home:
+    """A folder, and ports, of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lake = folder / ".lakehouse" / "lake"
+        self.broker_port = free_port()
+        self.connect_port = free_port()
+        self.metrics_port = free_port()
+        self.sql_port = free_port()
+        self.env = {
+            **os.environ,
+            "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{self.broker_port}",
+            "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",
+            "LAKEHOUSE_SQL_HOST": "127.0.0.2",  # loopback, and not the default
+            "LAKEHOUSE_SQL_PORT": str(self.sql_port),
+            "LAKEHOUSE_CONNECT_PORT": str(self.connect_port),
+            "LAKEHOUSE_METRICS_PORT": str(self.metrics_port),
+        }
+
+    def run(self, *arguments: str, ends: int = 0, types: str = "") -> Outcome:
+        done = subprocess.run(
+            [LAKEHOUSE, *arguments],
+            cwd=self.folder,
+            env=self.env,
+            input=types,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == ends, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def sql(self, statement: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(
+            self.run("sql", "--format", "json", statement).stdout
+        )
+        return found
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        rows = json.loads(self.run("status", "--format", "json").stdout)
+        return {row["table"]: row for row in rows}
+
+    def processes(self) -> list[str]:
+        """Commands of the processes that have this folder in their command line."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if str(self.folder) in command:
+                    found.append(command[:200])
+        return found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module")
+def demo(home: Home, shop_data: Path) -> Outcome:
+    return home.run("demo", "--data", str(shop_data))
+
+
+def rows(home: Home, layer: str, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (
+        DeltaTable(home.lake / layer / name).to_pyarrow_table().to_pylist()
+    )
+    return found
+
+
+def bare(row: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> dict[str, Any] | None:
+    return None if row is None else {name: row[name] for name in columns}
+
+
+def test_the_demo_enriches_each_real_order_as_a_plain_join_says(
+    demo: Outcome, home: Home, shop_data: Path
+) -> None:
+    expected = joined(read_shop(shop_data))
+    assert len(expected) == 41
+    found = rows(home, "silver", "enriched_orders")
+    assert len(found) == len(expected)
+    for row in found:
+        right = expected[row["invoice_id"], row["line_item_id"]]
+        plain = {name: right[name] for name in right if name not in ("user", "item")}
+        assert bare(row, plain) == plain
+        for name in ("user", "item"):
+            if right[name] is None:
+                assert row[name] is None
+            else:
+                assert bare(row[name], right[name]) == right[name]
+
+
+def test_the_demo_tells_what_came_out_and_leaves_nothing_running(demo: Outcome, home: Home) -> None:
+    for words in ("silver.enriched_orders", "41", "silver.missing_user", "silver.quarantine"):
+        assert words in demo.stdout
+    for words in ("gold.reward_points", "Accounts with the most points", "lakehouse sql"):
+        assert words in demo.stdout
+    assert home.processes() == []
+
+
+def test_sql_answers_by_itself_when_nothing_runs(demo: Outcome, home: Home) -> None:
+    count = "select count(*) as orders from silver.enriched_orders"
+    assert home.run("sql", "--format", "csv", count).stdout == "orders\n41\n"
+    refused = home.run("sql", "select * from gold.nope", ends=2)
+    assert refused.stdout == ""
+    started, said = refused.stderr.splitlines()
+    assert started.startswith("Starting Spark")
+    assert said.startswith("Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view")
+
+
+@pytest.fixture(scope="module")
+def running(demo: Outcome, home: Home) -> Iterator[subprocess.Popen[str]]:
+    """`lakehouse up` on the demo's folder, answering SQL."""
+    log = (home.folder / "up.log").open("w+")
+    process = subprocess.Popen(
+        [LAKEHOUSE, "up"], cwd=home.folder, env=home.env, stderr=log, stdout=log, text=True
+    )
+
+    def is_up() -> None:
+        assert process.poll() is None, (home.folder / "up.log").read_text()
+        assert "Running." in (home.folder / "up.log").read_text()
+
+    until(is_up, seconds=240)
+    yield process
+    process.kill()
+    process.wait()
+    log.close()
+
+
+def until(check: Any, seconds: float = 60) -> None:
+    """Wait until a check no longer raises, at most so long."""
+    Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True)(check)
+
+
+def test_up_streams_what_is_published_and_completes_what_waited(
+    running: subprocess.Popen[str], home: Home, shop_data: Path
+) -> None:
+    before = home.status()
+    assert before["silver.enriched_orders"]["rows"] == 41
+    assert before["bronze.orders"]["lag (messages)"] == 0
+    user = (shop_data / "users.csv").read_text().splitlines()
+    order = (shop_data / "orders.csv").read_text().splitlines()
+    cells = order[1].split(",")
+    publish(home, "orders", order[0], ",".join(["1", "2", "777", *cells[3:]]))
+
+    def missing(count: int) -> None:
+        found = home.sql("select user_id from silver.missing_user where invoice_id = 1")
+        assert found == [{"user_id": 777}] * count
+
+    until(lambda: missing(1))
+    publish(home, "users", user[0], ",".join(["777", *user[1].split(",")[1:]]))
+    until(lambda: missing(0))
+    enriched = home.sql("select `user`.id from silver.enriched_orders where invoice_id = 1")
+    assert enriched == [{"id": 777}]
+    after = home.status()
+    assert after["silver.enriched_orders"]["rows"] == 42
+    assert after["bronze.orders"]["rows"] == before["bronze.orders"]["rows"] + 1
+
+
+def publish(home: Home, topic: str, *lines: str) -> None:
+    folder = home.folder / "more" / topic
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{topic}.csv").write_text("\n".join(lines) + "\n")
+    home.run("publish", "--data", str(folder))
+
+
+def test_up_says_where_it_serves(running: subprocess.Popen[str], home: Home) -> None:
+    said = (home.folder / "up.log").read_text()
+    assert f"jdbc:hive2://127.0.0.2:{home.env['LAKEHOUSE_SQL_PORT']}" in said
+    assert f"sc://127.0.0.1:{home.connect_port}" in said
+    socket.create_connection(("127.0.0.1", home.connect_port), 5).close()
+    metrics = httpx.get(f"http://127.0.0.1:{home.metrics_port}/metrics").text.splitlines()
+    for layer in ("bronze", "silver", "gold"):
+        assert f'lakehouse_collector_up{{layer="{layer}"}} 1.0' in metrics
+    assert 'lakehouse_stream_running{query="silver"} 1.0' in metrics
+    assert 'lakehouse_gold_builds_total{outcome="published"} 1.0' in metrics
+
+
+def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
+    up = psutil.Process(running.pid)
+    # TCP alone: by UDP, the broker asks name servers, and serves nothing.
+    listening = {
+        connection.laddr
+        for process in (up, *up.children(recursive=True))
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    ports = {address.port for address in listening}
+    assert ports > {home.broker_port, home.connect_port, home.metrics_port, home.sql_port}
+    beyond = [address for address in listening if not is_loopback(address.ip)]
+    assert beyond == []
+
+
+def test_what_runs_is_not_run_twice_nor_deleted(running: subprocess.Popen[str], home: Home) -> None:
+    for arguments in (["bronze", "--available-now"], ["reset", "--yes"], ["demo"], ["up"]):
+        said = home.run(*arguments, ends=2).stderr
+        assert any(words in said for words in ("already runs", "is running", "in use")), said
+
+
+def test_up_stops_clean_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:
+    running.send_signal(signal.SIGINT)
+    assert running.wait(timeout=60) == 0
+    said = (home.folder / "up.log").read_text()
+    assert "stopping after the current batches" in said
+    assert "Traceback" not in said
+    assert "Error" not in said
+    until(lambda: nothing_runs(home), seconds=20)
+
+
+def nothing_runs(home: Home) -> None:
+    assert home.processes() == []
+
+
+def test_reset_deletes_tables_and_messages_after_asking(home: Home, running: object) -> None:
+    asked = home.run("reset", types="n\n")
+    assert "Nothing was deleted." in asked.stdout
+    assert home.lake.is_dir()
+    home.run("reset", "--yes")
+    assert not home.lake.exists()
+    assert not (home.folder / ".lakehouse" / "pulsar").exists()

@@ -1,0 +1,100 @@
+"""The recipes of docs/reading-gold.md, run as they stand against a real lake and its endpoints."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from shop_lake import ShopLake
+
+from gold.results import BuildResult
+from lake.settings.settings import LakeSettings
+from lakehouse.runtime.ports import free_port
+from lakehouse.sql.connect import spark_connect
+
+TEXT = (Path(__file__).parents[2] / "docs" / "reading-gold.md").read_text()
+RECIPES = dict(
+    re.findall(r"^## (.+)\n(?:(?!##).*\n)*?```(?:python|sh)\n((?:.*\n)*?)```", TEXT, re.M)
+)
+
+
+@pytest.fixture(scope="module")
+def connect_port(shop_lake: ShopLake) -> Iterator[int]:
+    """Spark Connect, on the session that the suite has."""
+    port = free_port()
+    with spark_connect(
+        shop_lake.spark, shop_lake.settings.model_copy(update={"connect_port": port})
+    ):
+        yield port
+
+
+@pytest.fixture
+def coupons(
+    gold: BuildResult, endpoint: LakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, int]:
+    """What each recipe must find, from a folder with a copy of the table that it reads.
+
+    Polars cannot read the folder of the suite's lake, as of the characters in its name.
+    """
+    path = endpoint.table_path("gold", "coupon_eligibility")
+    shutil.copytree(path, tmp_path / ".lakehouse" / "lake" / "gold" / "coupon_eligibility")
+    monkeypatch.chdir(tmp_path)
+    table = DeltaTable(path).to_pyarrow_table()
+    counted = Counter(table["reason"].to_pylist())
+    assert len(counted) > 1
+    return counted
+
+
+def recipe(tool: str, endpoint: LakeSettings) -> str:
+    return RECIPES[tool].replace("127.0.0.1:10000", f"127.0.0.1:{endpoint.sql_port}")
+
+
+def run(command: list[str | Path], **env: str) -> str:
+    done = subprocess.run(
+        command,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_tool_has_its_recipe() -> None:
+    tools = {"DuckDB", "Polars", "pandas", "SQLAlchemy", "beeline", "Spark Connect", "Superset"}
+    assert set(RECIPES) == tools == set(re.findall(r"^## (.+)$", TEXT, re.M))
+
+
+@pytest.mark.parametrize("tool", ["DuckDB", "Polars", "pandas", "SQLAlchemy"])
+def test_a_library_reads_gold(tool: str, endpoint: LakeSettings, coupons: dict[str, int]) -> None:
+    names: dict[str, Any] = {}
+    exec(recipe(tool, endpoint), names)  # noqa: S102 - our own document
+    assert dict(names["reasons"]) == coupons
+
+
+def test_beeline_reads_gold(endpoint: LakeSettings, coupons: dict[str, int]) -> None:
+    tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    out = run(["bash", "-euc", recipe("beeline", endpoint)], PATH=tools)
+    header, *rows = csv.reader(out.splitlines())
+    assert header == ["reason", "count(1)"]
+    assert {reason: int(count) for reason, count in rows} == coupons
+
+
+def test_spark_connect_serves_the_session_that_runs(
+    connect_port: int, endpoint: LakeSettings, coupons: dict[str, int]
+) -> None:
+    pytest.importorskip("grpc", reason="the client of Spark Connect is not installed")
+    code = recipe("Spark Connect", endpoint).replace("127.0.0.1:15002", f"127.0.0.1:{connect_port}")
+    out = run([sys.executable, "-c", f"{code}\nimport json\nprint(json.dumps(dict(reasons)))"])
+    assert json.loads(out.splitlines()[-1]) == coupons

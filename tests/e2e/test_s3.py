@@ -1,0 +1,259 @@
+"""A lake in a bucket of a real S3 server, whose driver is killed under a live producer."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from live_shop import LiveShop, assert_right, until
+from py4j.protocol import Py4JJavaError
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
+from s3_server import SECRET, S3Server
+from shop_lake import ShopLake
+
+from bronze import upkeep
+from bronze.ingest import ingest
+from gold.build import build_gold
+from gold.publish import publish
+from gold.sql_client import endpoint_running, query_endpoint
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import claim, newest_file
+from lake.streams.job import await_streams
+from lake.tables.storage import is_there, open_table, storage_options
+from lakehouse.operate import savepoints
+from lakehouse.operate.publish import create_topics
+from lakehouse.operate.status import lake_status
+from lakehouse.runtime.broker import Broker
+from lakehouse.runtime.ports import free_port
+from pulsar_spark.errors import CheckpointError, LakehouseError
+from silver.audit.snapshots import last_batch
+from silver.contract.tables import CUTS
+from silver.maintenance import EVERY_BATCHES, Maintenance
+from silver.rebuild import BESIDE, rebuild
+from silver.refine import QUERY
+
+EIGHT_DAYS = 8 * 24 * 3600
+
+
+@pytest.fixture
+def lake(spark: SparkSession, broker: Broker, bucket: LakeSettings) -> ShopLake:
+    return ShopLake(spark, bucket.model_copy(update={"sql_port": free_port()}))
+
+
+@contextmanager
+def driver(settings: LakeSettings) -> Iterator["subprocess.Popen[bytes]"]:
+    """`lakehouse up` in a process group of its own, which is killed in the end: all at once."""
+    names = ("home", "lake", "s3_endpoint", "sql_port", *(f"pulsar_{x}" for x in PULSAR))
+    given = {f"LAKEHOUSE_{name.upper()}": str(getattr(settings, name)) for name in names}
+    settings.home_dir.mkdir(parents=True, exist_ok=True)
+    with (settings.home_dir / "up.log").open("wb") as log:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("lakehouse"), "up"],
+            env={**os.environ, **given},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+PULSAR = ("url", "admin_url", "namespace")
+
+
+def batches(lake: ShopLake) -> int:
+    return last_batch(lake.settings) if CUTS.exists(lake.settings) else -1
+
+
+def arguments(process: "subprocess.Popen[bytes]") -> str:
+    """Of all processes of its group."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            if os.getpgid(int(folder.name)) == process.pid:
+                found.append((folder / "cmdline").read_text())
+    return "\n".join(found)
+
+
+@pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="`make test-s3` runs this: minutes")
+@pytest.mark.timeout(600)
+def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
+    lake: ShopLake, s3: S3Server, tmp_path: Path
+) -> None:
+    create_topics(lake.settings, lake.topics)
+    with driver(lake.settings) as up:
+        until(lambda: endpoint_running(lake.settings), "SQL")
+        with LiveShop(lake) as shop:
+            until(lambda: batches(lake) >= 0 and shop.count > 20, "the first batch")
+            sent = shop.stop()
+        orders = "select count(*) from silver.enriched_orders"
+        assert query_endpoint(lake.settings, orders)[1][0][0] > 0
+        assert "java" in arguments(up)
+        assert SECRET not in arguments(up)
+        with pytest.raises(CheckpointError, match="already runs in another process"):
+            claim(lake.settings, QUERY)
+        elsewhere = lake.settings.model_copy(update={"home": tmp_path / "other machine"})
+        with pytest.raises(LakehouseError, match="was written from another checkpoint"):
+            await_streams(ingest(lake.spark, elsewhere, lake.topics, available_now=True))
+        assert_gold_is_published(lake)
+        with LiveShop(lake) as shop:
+            before = last_batch(lake.settings)
+            until(lambda: last_batch(lake.settings) > before, "a batch, to kill it behind")
+            os.killpg(up.pid, signal.SIGKILL)
+            sent += shop.stop()
+    lake.catch_up()
+    assert_right(lake, sent)
+    savepoints.create(lake.settings, lake.topics, "one")
+    for query in ("bronze.orders", QUERY):  # as if it had been killed before the batch was booked
+        commit = newest_file(Path(lake.settings.checkpoint_path(query)) / "commits")
+        assert commit is not None
+        commit.unlink()
+    with LiveShop(lake) as shop:
+        until(lambda: shop.count > 16, "more messages")
+        more = shop.stop()
+    lake.catch_up()
+    assert_right(lake, sent + more)
+    assert_kept_small(lake, s3)
+    savepoints.restore(lake.spark, lake.settings, lake.topics, "one")
+    assert_right(lake, sent)
+    rebuild(lake.spark, lake.settings, lake.topics)
+    assert not is_there(lake.settings, f"{lake.settings.tables}/{BESIDE}")
+    lake.catch_up()
+    assert_right(lake, sent + more)
+    lines = {line.table: line for line in lake_status(lake.settings, lake.topics)}
+    orders = sum(m.topic == "orders" for m in sent + more)
+    assert (lines["bronze.orders"].rows, lines["bronze.orders"].lag_messages) == (orders, 0)
+    assert lines["silver.missing_user"].rows == 0
+
+    for folder in (lake.settings.home_dir, s3.folder):
+        leaks = [file for file in folder.rglob("*") if file.is_file() and has_secret(file)]
+        assert not leaks
+
+
+def has_secret(file: Path) -> bool:
+    return SECRET.encode() in file.read_bytes()
+
+
+def assert_gold_is_published(lake: ShopLake) -> None:
+    """What dbt has built comes to readers by copies that the server makes."""
+    build_gold(lake.settings, select="stg_items")
+    batch = last_batch(lake.settings)
+    staged = open_table(lake.settings, lake.settings.table_path("gold_build", "stg_items"))
+    begun = "", {"stg_items": staged.version()}
+    for marts in (["stg_items"], ["stg_items"], []):
+        cut = publish(lake.settings, marts, ["stg_items"], (batch, {}), "checksum", begun)
+        assert cut.versions == dict.fromkeys(marts, 1)
+        if marts:
+            built, seen = (
+                sorted(
+                    map(str, query_endpoint(lake.settings, f"select * from {schema}.stg_items")[1])
+                )
+                for schema in ("gold_build", "gold")
+            )
+            assert built == seen != []
+    assert not is_there(lake.settings, lake.settings.table_path("gold", "stg_items"))
+
+
+def assert_kept_small(lake: ShopLake, s3: S3Server) -> None:
+    """Silver compacts and vacuums its tables there, those with deletion vectors too."""
+    names = ("enriched_orders", "users_state")
+    long_ago = time.time() - EIGHT_DAYS
+    orphan = s3.folder / lake.settings.tables.rpartition("/")[2] / "silver" / names[0] / "x.parquet"
+    checkpoint = claim(lake.settings, QUERY)
+    for file in (orphan, Path(checkpoint.path) / "lakehouse.vacuumed"):
+        file.touch()
+        os.utime(file, (long_ago, long_ago))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(upkeep, "MANY_SMALL_FILES", 2)
+        Maintenance(lake.settings, lake.topics, checkpoint).after(lake.spark, EVERY_BATCHES)
+    checkpoint.release()
+    assert [files(lake, name) for name in names] == [1, 1]
+    assert not orphan.exists()
+
+
+def files(lake: ShopLake, name: str) -> int:
+    return len(open_table(lake.settings, lake.settings.table_path("silver", name)).file_uris())
+
+
+@pytest.mark.jvm
+def test_a_commit_of_spark_and_one_of_delta_rs_do_not_replace_each_other(
+    spark: SparkSession, bucket: LakeSettings
+) -> None:
+    place = bucket.table_path("bronze", "contested")
+    append(bucket, place, 0)
+    store = log_store(spark)
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        commit(spark, store, place, 1, between=[lambda: append(bucket, place, 1)])
+    assert open_table(bucket, place).to_pyarrow_table()["n"].to_pylist() == [1, 0]
+    commit(spark, store, place, 2, between=[])
+    commit(spark, store, place, 2, between=[])  # sent again, as the answer was lost
+    with pytest.raises(Py4JJavaError, match="FileAlreadyExistsException"):
+        commit(spark, store, place, 2, between=[], operation="of another")
+    append(bucket, place, 3)
+    table = open_table(bucket, place)
+    assert table.version() == 3
+    assert [row["operation"] for row in table.history(2)] == ["WRITE", "of Spark"]
+
+
+def append(settings: LakeSettings, place: str, number: int) -> None:
+    rows = pa.table({"n": [number]})
+    write_deltalake(place, rows, mode="append", storage_options=storage_options(settings))
+
+
+def log_store(spark: SparkSession) -> Any:
+    """The one by which Delta commits to tables of this scheme."""
+    name = spark.sparkContext.getConf().get("spark.delta.logStore.s3.impl")
+    jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
+    return getattr(jvm, str(name))(hadoop(spark))
+
+
+def commit(
+    spark: SparkSession,
+    store: Any,
+    place: str,
+    version: int,
+    *,
+    between: list[Callable[[], None]],
+    operation: str = "of Spark",
+) -> None:
+    """As Delta makes a version; what is `between` is done when it has begun."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - as above
+    ensure_callback_server_started(gateway)
+    path = gateway.jvm.org.apache.hadoop.fs.Path(f"{place}/_delta_log/{version:020d}.json")
+    store.write(path, Actions(between, operation), False, hadoop(spark))
+
+
+def hadoop(spark: SparkSession) -> Any:
+    return spark._jsc.hadoopConfiguration()  # type: ignore[union-attr]  # noqa: SLF001 - as above
+
+
+class Actions:
+    """The lines of a commit; what is to come between is done when they are asked for."""
+
+    def __init__(self, between: list[Callable[[], None]], operation: str) -> None:
+        self._left = [f'{{"commitInfo":{{"operation":"{operation}"}}}}']
+        self._between = between
+
+    def hasNext(self) -> bool:
+        while self._between:
+            self._between.pop()()
+        return bool(self._left)
+
+    def next(self) -> str:
+        return self._left.pop()
+
+    class Java:
+        implements = ("java.util.Iterator",)

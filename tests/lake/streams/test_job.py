@@ -1,0 +1,53 @@
+"""What is said of an error that has come through Spark and Java."""
+
+import pytest
+
+from lake.streams.command import exit_with
+from lake.streams.failures import explain
+from pulsar_spark.errors import DataLossError, LakehouseError
+
+THROUGH_SPARK = """\
+[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] failed:
+Traceback (most recent call last):
+  File "source.py", line 1, in latestOffset
+    raise {error}
+{error}
+ SQLSTATE: 38000
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (THROUGH_SPARK.format(error="pulsar_spark.errors.DataLossError: gone."), "gone."),
+        (THROUGH_SPARK.format(error="RuntimeError: killed"), "RuntimeError: killed"),
+        ("[TABLE_NOT_FOUND] The table x.\\nmore", "[TABLE_NOT_FOUND] The table x."),
+        ("one line\nand another", "one line"),
+        ("", "ValueError"),
+    ],
+)
+def test_the_sentence_that_matters_is_found(text: str, said: str) -> None:
+    assert explain(ValueError(text.replace("\\n", "\n"))) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DataLossError("gone."), 2, "Error: gone.\n"),
+        (LakehouseError("no."), 2, "Error: no.\n"),
+        (FileNotFoundError(2, "No such file", "x"), 2, "Error: x: No such file."),
+        (RuntimeError("odd"), 1, "Error: RuntimeError: odd\n"),
+        (ConnectionRefusedError(), 1, "Error: Spark's Java process has ended."),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_error_is_one_message_and_an_exit_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command() -> None:
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        exit_with(command)
+    assert end.value.code == code
+    assert capsys.readouterr().err.startswith(said)

@@ -1,0 +1,46 @@
+"""A table becomes what another one is, by links to its files."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lake.settings.settings import load_settings
+from lake.tables.swap import LinkedTable
+
+
+def rows(path: str, version: int | None = None) -> list[dict[str, object]]:
+    found = pa.table(DeltaTable(path, version=version).to_pyarrow_table()).to_pylist()
+    return sorted(found, key=lambda row: str(row["id"]))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_it_has_the_rows_of_the_other_after_one_commit_and_not_before(
+    tmp_path: Path, whole: bool
+) -> None:
+    lake = load_settings(home=tmp_path)
+    source, path = str(tmp_path / "source"), str(tmp_path / "seen")
+    write_deltalake(path, pa.table({"id": [100]}))
+    for ids in ([1, 2], [3]):
+        write_deltalake(source, pa.table({"id": ids}), mode="append")
+    linked = LinkedTable(lake, source, path)
+    linked.link()
+    assert rows(path) == [{"id": 100}]
+    assert linked.commit(whole=whole) == 1
+    assert rows(path) == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert rows(path, version=0) == [{"id": 100}]
+    assert linked.version == 1
+
+    again = LinkedTable(lake, source, path)  # as after a crash
+    again.link()
+    assert (again.commit(whole=whole), again.version) == (0, 1)
+    DeltaTable(source).delete("id = 3")
+    wider = pa.table({"id": [4], "name": ["d"]})
+    write_deltalake(source, wider, mode="append", schema_mode="merge")
+    later = LinkedTable(lake, source, path)
+    later.link()
+    later.commit(whole=whole)
+    kept = [{"id": 1, "name": None}, {"id": 2, "name": None}]
+    assert rows(path) == [*kept, {"id": 4, "name": "d"}] == rows(source)
+    assert later.version == 2

@@ -1,0 +1,213 @@
+"""Topic files: what is accepted, and that each mistake is named with its line and key."""
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from lake.settings.settings import SHOP_TOPICS
+from lake.topics.topic import snake_case
+from lake.topics.topic_file import TopicFile, load_topics
+from pulsar_spark.errors import SettingsError
+
+GOOD = """
+[topics.users]
+kind = "changelog"
+key = ["id"]
+[topics.users.fields]
+id = "long"
+parentUserId = { type = "long", absent = -1 }
+
+[topics.orders]
+kind = "events"
+key = ["id"]
+[topics.orders.fields]
+id = "long"
+userId = "long"
+[topics.orders.lookups]
+user = { topic = "users", on = "userId" }
+"""
+
+
+KEY = 'key = ["id"]\n'
+HASHED = 'name = { type = "string", personal = "hash" }\n'
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "topics.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_shops_topics_are_as_the_messages_are_documented() -> None:
+    topics = load_topics(SHOP_TOPICS)
+    assert [topic.name for topic in topics.changelogs()] == ["users", "items"]
+    [orders] = topics.events()
+    assert orders.key_columns == ["invoice_id", "line_item_id"]
+    assert orders.message_key == "invoiceId"
+    assert orders.event_time == "createdAt"
+    assert orders.partitions > 1
+    assert list(orders.fields) == [
+        *("invoiceId", "lineItemId", "userId", "itemId", "itemName", "itemCategory"),
+        *("price", "createdAt", "paidAt"),
+    ]
+    assert list(topics.topics["users"].fields) == [
+        *("id", "firstName", "lastName", "emailAddress"),
+        *("createdAt", "deletedAt", "mergedAt", "parentUserId"),
+    ]
+    assert list(topics.topics["items"].fields) == [
+        *("id", "createdAt", "adjective", "category", "modifier", "name", "price"),
+    ]
+
+
+def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
+    topics = load_topics(write(tmp_path, GOOD))
+    assert topics.topics["users"].fields["parentUserId"].nullable
+    assert not topics.topics["users"].fields["id"].nullable
+    assert topics.topics["orders"].lookups["user"].topic == "users"
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "says"),
+    [
+        ('kind = "changelog"', 'kind = "state"', ":3: topics.users.kind"),
+        ('key = ["id"]', 'key = ["nr"]', "names 'nr', which is not among its fields"),
+        ('key = ["id"]', "key = []", ":4: topics.users.key"),
+        ('id = "long"', 'id = "number"', "'number' is no type; use one of boolean, int, long"),
+        ('id = "long"', 'id = "decimal(5,9)"', "'decimal(5,9)' is no type"),
+        ("absent = -1", "absence = -1", ":7: topics.users.fields.parentUserId.absence: unknown"),
+        ('key = ["id"]', 'key = ["id"]\nretries = 3', ":5: topics.users.retries: unknown key"),
+        ('topic = "users"', 'topic = "people"', "lookup 'user' of topic 'orders' needs 'people'"),
+        ('topic = "users"', 'topic = "orders"', "to be a changelog in this file"),
+        ("[topics.users]", "[topics.users", "not valid TOML"),
+        ('key = ["id"]', 'key = ["id"]\nschema = "protobuf"', ":5: topics.users.schema"),
+        ('key = ["id"]', 'key = ["id"]\nschema = "bytes"', "needs one field, of type binary"),
+        ('key = ["id"]', 'key = ["id"]\ndelete = "maybe"', "topics.users.delete"),
+        ('key = ["id"]', 'key = ["id"]\ndelete = { field = "op", equals = "d" }', "names 'op'"),
+        ('kind = "events"', 'kind = "events"\ndelete = "never"', "all kept; drop 'delete'"),
+        ('kind = "events"', 'kind = "events"\ncompacted = true', "all kept; drop 'compacted'"),
+        ('id = "long"', 'id = { type = "long", required = false }', "'id' must always be there"),
+        ('key = ["id"]', 'key = ["id"]\nsequence = ["id"]', "tombstones have no fields"),
+        ('key = ["id"]', 'key = ["id"]\nsequence = ["at"]', "names 'at', which is not among"),
+        ('key = ["id"]', f"{KEY}envelope = 'debezium'\ndelete = 'never'", "drop 'delete'"),
+        ("absent = -1", 'path = "source.lsn"', "'path', which needs 'envelope'"),
+        (
+            'key = ["id"]',
+            f"{KEY}partitions = 2\ntruncate = {{ field = 'id', equals = 0 }}",
+            "'truncate' and several partitions: which messages are older",
+        ),
+        (
+            'key = ["id"]',
+            f"{KEY}partitions = 2\nenvelope = 'debezium'",
+            "'envelope' and several partitions: which messages are older",
+        ),
+        (
+            'id = "long"',
+            'id = "long"\npublishTime = "long"',
+            "silver has a column 'publish_time' of its",
+        ),
+        ('id = "long"', 'id = "long"\naB = "long"\na_b = "long"', "both of the column 'a_b'"),
+        ("user = {", "id = {", "has a field 'id' and a lookup 'id', both of the column 'id'"),
+        ("user = {", "position = {", "has a lookup 'position', but silver has"),
+        ('key = ["id"]', f"{KEY}history = true\nupdates = 'partial'", "not go with 'history'"),
+        ('key = ["id"]', f"{KEY}merged_into = 'parent'", "names 'parent', which is not among"),
+        ('kind = "events"', 'kind = "events"\nhistory = true', "all kept; drop 'history'"),
+        ('on = "userId"', 'on = "userId", mode = "as_of"', "'as_of', so it needs 'event_time'"),
+        ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
+        (
+            "absent = -1",
+            'personal = "encrypt"',
+            "parentUserId.personal: Input should be 'keep', 'm",
+        ),
+        ("absent = -1", 'personal = "hash"', "of type long; only a string can be hashed"),
+        (
+            'id = "long"',
+            'id = { type = "long", personal = "mask" }',
+            "rows by 'id': declare it per",
+        ),
+        ('userId = "long"', 'userId = { type = "long", personal = "mask" }', "rows by 'userId'"),
+        (
+            'key = ["id"]\n[topics.users.fields]',
+            f"{KEY}updates = 'partial'\n[topics.users.fields]\n{HASHED}",
+            "partial updates, which do not go with a hash, as of 'name'",
+        ),
+        (
+            "[topics.users.fields]",
+            f"[topics.users.fields]\n{HASHED}name_hash = 'string'",
+            "has a field of the column 'name_hash', as 'name' hashed",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(
+    tmp_path: Path, was: str, becomes: str, says: str
+) -> None:
+    path = write(tmp_path, GOOD.replace(was, becomes, 1))
+    with pytest.raises(SettingsError) as error:
+        load_topics(path)
+    assert says in str(error.value)
+    assert str(error.value).startswith(str(path))
+
+
+def test_two_lookups_cannot_name_the_same_view(tmp_path: Path) -> None:
+    again = GOOD[GOOD.index("[topics.orders]") :].replace("topics.orders", "topics.returns")
+    with pytest.raises(SettingsError, match="both have a lookup 'user'.*missing_user"):
+        load_topics(write(tmp_path, GOOD + again))
+
+
+def test_an_absent_file_says_how_to_name_another(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot read the topic file.*--topics"):
+        load_topics(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("field", "column"),
+    [("id", "id"), ("parentUserId", "parent_user_id"), ("line2Item", "line2_item")],
+)
+def test_columns_are_in_snake_case(field: str, column: str) -> None:
+    assert snake_case(field) == column
+
+
+NAMES = {
+    "topic": "orders",
+    "field": "note",
+    "lookup": "user",
+    "view": "seen",
+    "column": "name",
+    "type": "string",
+}
+
+
+def declared(names: dict[str, str]) -> dict[str, Any]:
+    """A declaration with a name at each place where one can be."""
+    users = {"kind": "changelog", "key": ["id"], "fields": {"id": "long"}}
+    orders = {
+        **{"kind": "events", "key": ["id"]},
+        "fields": {"id": "long", "userId": "long", names["field"]: "string"},
+        "lookups": {names["lookup"]: {"topic": "users", "on": "userId"}},
+    }
+    seen = {
+        **{"description": "Seen", "sql": "select id from users", "key": ["id"]},
+        "columns": {"id": "bigint", names["column"]: names["type"]},
+        "sources": {"users": ["id"]},
+    }
+    return {"topics": {"users": users, names["topic"]: orders}, "views": {names["view"]: seen}}
+
+
+def test_each_name_has_its_place() -> None:
+    assert TopicFile.model_validate(declared(NAMES)).views["seen"].columns["name"] == "string"
+
+
+SQL = st.text(st.sampled_from("ab_1 ,;.()'\"`-/*\\\n\0é=$"), min_size=1)
+
+
+@given(place=st.sampled_from(sorted(NAMES)), name=st.text(min_size=1) | SQL)
+def test_no_name_can_be_more_than_a_name_in_sql(place: str, name: str) -> None:
+    with contextlib.suppress(ValidationError):
+        TopicFile.model_validate(declared({**NAMES, place: name}))
+        harmless = r"[a-z]+(\([0-9]+,[0-9]+\))?" if place == "type" else r"[A-Za-z][A-Za-z0-9_]*"
+        assert re.fullmatch(harmless, name)

@@ -1,0 +1,81 @@
+"""The proof finds a person wherever a lake has values, and nobody where others have the same."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from personal import hashed, protection
+
+from lake.settings.settings import LakeSettings, load_settings
+from lake.topics.topic_file import load_topics
+from lakehouse.erasure.person import Person
+from lakehouse.erasure.verify import Proof
+
+NAME = 'Zoë "Zed"'
+ADDRESS = "her.address@a-very-long-name-of-a-host.example.org"
+KEY = 42
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> LakeSettings:
+    own = protection(tmp_path / "outside")
+    return load_settings(home=tmp_path / "home").model_copy(update=own)
+
+
+def found(settings: LakeSettings) -> dict[str, set[str]]:
+    topics = load_topics(settings.topics)
+    values = {"firstName": {NAME}, "lastName": set[str](), "emailAddress": {ADDRESS}}
+    proof = Proof(settings, topics, Person(topics.topics["users"], {str(KEY): "-1"}, values))
+    assert proof.values == ["emailAddress", "firstName"]
+    return {part.where: {what for _, what in part.found} for part in proof.search() if part.found}
+
+
+def put(settings: LakeSettings, table: str, **columns: object) -> None:
+    path = Path(settings.table_path(*table.split(".")))
+    path.mkdir(parents=True, exist_ok=True)
+    write_deltalake(path, pa.table({n: [value] for n, value in columns.items()}), mode="append")
+
+
+def test_values_and_keys_are_found_in_columns_logs_and_texts(settings: LakeSettings) -> None:
+    put(settings, "bronze.users", key=str(KEY), payload=b"")
+    put(settings, "bronze.orders", key="1", payload=b'{"userId" : 42, "itemId": 1}')
+    put(settings, "silver.users_state", id=KEY, first_name=None)
+    put(settings, "silver.enriched_orders", user_id=-1, user={"id": KEY, "first_name": "x"})
+    put(settings, "silver.other", texts=[{"deep": f"to {ADDRESS}!"}])
+    put(settings, "silver.marked", tags={"who": NAME})
+    put(settings, "gold.mails", email_address=hashed(ADDRESS))
+    put(settings, "gold.points", account_id=KEY)
+    places = settings.lake_dir / "_checkpoints"
+    places.mkdir()
+    add = {"add": {"stats": json.dumps({"minValues": {"email_address": ADDRESS[:32]}})}}
+    (places / "0.json").write_text(json.dumps(add))
+    logs = settings.home_dir / "logs"
+    logs.mkdir()
+    said = json.dumps({"stats": json.dumps({"maxValues": {"first_name": NAME}})})
+    (logs / "a.log").write_text(said + "\n" + json.dumps({"predicate": '["(user_id#7L = 42)"]'}))
+    assert found(settings) == {
+        "bronze.users": {"key"},
+        "bronze.orders": {"key"},
+        "silver.users_state": {"key"},
+        "silver.enriched_orders": {"key"},
+        "silver.other": {"emailAddress"},
+        "silver.marked": {"firstName"},
+        "gold.mails": {"emailAddress"},
+        "gold.points": {"key"},
+        "_checkpoints": {"emailAddress"},
+        "logs": {"firstName", "key"},
+    }
+
+
+def test_the_same_number_or_a_longer_word_is_not_the_person(settings: LakeSettings) -> None:
+    put(settings, "bronze.items", key="42", payload=b'{"id": 42, "name": "Zo"}')
+    put(settings, "bronze.orders", key="42", payload=b'{"userId": 421, "itemId": 42}')
+    put(settings, "silver.items_state", id=KEY, name=f"x{ADDRESS}x")
+    put(settings, "silver.enriched_orders", user_id=1, item_id=KEY, item={"id": KEY})
+    put(settings, "gold.points", account_id=421, points=KEY)
+    broker = settings.home_dir / "pulsar"
+    broker.mkdir()
+    (broker / "ledger").write_text(ADDRESS)  # told as not searched
+    assert found(settings) == {}

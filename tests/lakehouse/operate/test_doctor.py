@@ -1,0 +1,322 @@
+"""Each check of `lakehouse doctor` finds what it is for."""
+
+import datetime as dt
+import importlib.metadata
+import json
+import platform
+import re
+import shutil
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from live_shop import until
+from shop_lake import ShopLake
+from topic import LiveTopic, Outgoing, events
+
+from bronze.ingest import subscription
+from bronze.retention import risks
+from gold.build import PROJECT
+from gold.sql_client import SqlError
+from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.checkpoint import IDENTITY, UNFINISHED, WRITER, claim
+from lake.streams.supervisor import GIVEN_UP
+from lake.tables.table import bronze_table
+from lakehouse.operate import doctor
+from lakehouse.operate.doctor import GIB, Finding
+from lakehouse.runtime.broker import Broker
+from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.offsets import START
+
+ELSEWHERE = {
+    "pulsar_url": "pulsar://192.0.2.1:6650",
+    "pulsar_admin_url": "http://192.0.2.1:8080",
+    "sql_host": "192.0.2.1",
+}
+QUERY = "bronze.o"
+
+
+def only(found: Iterable[Finding], state: str, *says: str) -> None:
+    """There is one finding, and what it says."""
+    [finding] = found
+    assert finding.state == state, finding
+    assert bool(finding.remedy) is (state != "ok")
+    for words in says:
+        assert words in f"{finding.found} {finding.remedy}"
+
+
+def test_an_unfit_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(doctor.python(), "ok")
+    monkeypatch.setattr(platform, "python_version", lambda: "3.8.1")
+    only(doctor.python(), "fail", "3.8.1, but", ">=3.10")
+
+
+def test_packages_that_are_missing_or_of_another_version_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    only(doctor.packages(), "ok", "pyspark 4.2.0")
+    wanted = ["pyspark==1.0", "no-such-thing>=2", "rich", "ruff==0; extra == 'dev'"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _: wanted)
+    version = importlib.metadata.version("pyspark")
+    says = (f"pyspark {version} (==1.0 is needed); no-such-thing is missing (>=2", "lock")
+    only(doctor.packages(), "fail", *says)
+
+
+def test_a_java_that_will_not_do_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    only(doctor.java(), "fail", "holds no working bin/java", "unset it")
+    monkeypatch.setattr(doctor, "find_java", lambda: tmp_path / "java")
+    only(doctor.java(), "fail", "does not run", "Install Java 17 or 21")
+
+
+def test_jars_that_are_not_those_of_the_lock_are_named(tmp_path: Path) -> None:
+    settings = load_settings(cache=tmp_path, **ELSEWHERE)
+    locked = read_lock("spark")
+    folder = jar_folder(settings, "spark", locked)
+    only(doctor.jars(settings), "warn", f"{len(locked)} of {len(locked)} are not fetched yet")
+    folder.mkdir(parents=True)
+    (folder / COMPLETE).touch()
+    only(doctor.jars(settings), "fail", f"missing: {locked[0].file_name}", str(folder))
+    (folder / locked[0].file_name).write_bytes(b"something else")
+    only(doctor.jars(settings), "fail", f"not as locked: {locked[0].file_name}")
+    (folder / locked[0].file_name).rename(folder / "more.jar")
+    only(doctor.jars(settings), "fail", "not as locked: more.jar")
+
+
+def test_a_variable_that_is_no_setting_is_named_with_the_nearest() -> None:
+    profiles = (PROJECT / "profiles.yml").read_text()
+    read_by_dbt = dict.fromkeys(re.findall(r"LAKEHOUSE_\w+", profiles), "x")
+    only(doctor.variables({**read_by_dbt, "LAKEHOUSE_RESTARTS": "1", "PATH": "x"}), "ok")
+    says = ("LAKEHOUSE_RESTART is no setting", "Did you mean LAKEHOUSE_RESTARTS?")
+    only(doctor.variables({"LAKEHOUSE_RESTART": "1"}), "warn", *says)
+
+
+def test_folders_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    settings = load_settings(home=tmp_path / "home", cache=tmp_path)
+    only(doctor.folders(settings), "ok")
+    assert not settings.home_dir.exists()
+    refused = settings.model_copy(update={"lake": Path("/proc/lake")})
+    only(doctor.folders(refused), "fail", "cannot be written: /proc/lake (", "LAKEHOUSE_LAKE")
+
+
+@pytest.mark.parametrize(("free", "state"), [(0.5, "fail"), (2, "warn"), (100, "ok")])
+def test_a_full_disk_is_told_before_it_stops_the_lake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, state: str
+) -> None:
+    usage = SimpleNamespace(free=free * GIB)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    only(doctor.disk(load_settings(home=tmp_path)), state, f"{free:.1f} GiB free")
+
+
+def test_a_port_in_use_is_named_unless_we_serve_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gold.sql_client.CONNECT_SECONDS", 0.1)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        taken = listener.getsockname()[1]
+        own = {**ELSEWHERE, "sql_host": "127.0.0.1"}
+        settings = load_settings(sql_port=taken, **own)
+        only(doctor.ports(settings, answers=False), "fail", f"{taken} is in use", "SQL_PORT")
+        connect = load_settings(connect_port=taken, **ELSEWHERE)
+        only(doctor.ports(connect, answers=False), "fail", "LAKEHOUSE_CONNECT_PORT")
+        urls = {
+            "pulsar_url": f"pulsar://127.0.0.1:{taken}",
+            "pulsar_admin_url": f"http://127.0.0.1:{taken}",
+        }
+        local = load_settings(sql_host="192.0.2.1", **urls)
+        monkeypatch.setattr(doctor, "endpoint_running", lambda _: True)
+        assert [each.state for each in doctor.ports(local, answers=False)] == ["fail"] * 2
+        assert [each.state for each in doctor.ports(local, answers=True)] == ["ok"] * 2
+        only(doctor.ports(settings, answers=False), "ok", "served")
+    only(doctor.ports(settings, answers=False), "ok", "free")
+
+
+def test_an_endpoint_that_does_not_let_us_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: LakeSettings) -> bool:
+        message = "It does not let user 'anna' in. Set LAKEHOUSE_SQL_PASSWORD_FILE."
+        raise SqlError(message)
+
+    monkeypatch.setattr(doctor, "endpoint_running", refuse)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        settings = load_settings(**{**ELSEWHERE, "sql_host": "127.0.0.1", "sql_port": port})
+        client, served = doctor.ports(settings, answers=False)
+    assert (client.state, client.found) == ("warn", "It does not let user 'anna' in")
+    assert client.remedy == "Set LAKEHOUSE_SQL_PASSWORD_FILE."
+    assert (served.state, served.check) == ("ok", f"port {port}")
+
+
+def test_an_absent_broker_is_told_and_one_that_was_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    away = load_settings(**ELSEWHERE)
+    only(doctor.broker(away, answers=False), "fail", "http://192.0.2.1:8080", "PULSAR_ADMIN_URL")
+    only(doctor.broker(load_settings(), answers=False), "warn", "`lakehouse up` starts one")
+    for version, state in (("4.2.4", "ok"), ("2.11.0", "warn"), ("unknown", "warn")):
+        monkeypatch.setattr(PulsarAdmin, "version", lambda _, v=version: v)
+        only(doctor.broker(away, answers=True), state, f"Pulsar {version}")
+
+
+@pytest.fixture
+def landed(tmp_path: Path) -> LakeSettings:
+    """A lake whose query `bronze.o` has finished batch 3."""
+    settings = load_settings(home=tmp_path)
+    checkpoint = claim(settings, QUERY)
+    checkpoint.release()
+    folder = Path(checkpoint.path)
+    path = settings.table_path("bronze", "o")
+    schema = pa.schema([("n", pa.int64())])
+    DeltaTable.create(
+        path,
+        schema,
+        configuration={WRITER: checkpoint.id},
+        raise_if_key_not_exists=False,
+        commit_properties=CommitProperties(app_transactions=[Transaction("q", 3)]),
+    )
+    stored = json.loads((folder / IDENTITY).read_text())
+    stored["tables"] = {QUERY: str(DeltaTable(path).metadata().id)}
+    (folder / IDENTITY).write_text(json.dumps(stored))
+    (folder / "metadata").write_text(json.dumps({"id": "q"}))
+    for log, content in (("offsets", 'v1\n{}\n{"a":1}'), ("commits", "v1\n{}")):
+        (folder / log).mkdir()
+        (folder / log / "3").write_text(content)
+    return settings
+
+
+def test_a_checkpoint_and_a_table_that_agree_are_well(landed: LakeSettings, tmp_path: Path) -> None:
+    tables = [bronze_table("o")]
+    only(doctor.streams(landed, QUERY, tables), "ok", "agrees with its tables, batch 3")
+    new = load_settings(home=tmp_path / "new")
+    only(doctor.streams(new, QUERY, tables), "ok", "has not run yet")
+    assert not new.lake_dir.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        (IDENTITY, "{", "empty or torn"),
+        (IDENTITY, '{"checkpoint": "x"}', "was written from another checkpoint"),
+        ("offsets/3", "v1", "offsets/3 is torn"),
+        ("commits/3", "v1", "commits/3 is torn"),
+        ("commits/4", "v1\n{}", "ends with batch 3, so it is older than the checkpoint"),
+        (UNFINISHED, "lakehouse replay", "`lakehouse replay` was interrupted"),
+        (
+            GIVEN_UP,
+            '{"at": "2026-01-02T03:04:05+00:00", "reason": "gone."}',
+            "given up at 2026-01-02 03:04:05 UTC: gone.",
+        ),
+    ],
+)
+def test_what_keeps_a_stream_from_going_on_is_named(
+    landed: LakeSettings, file: str, content: str, says: str
+) -> None:
+    (Path(landed.checkpoint_path(QUERY)) / file).write_text(content)
+    only(doctor.streams(landed, QUERY, [bronze_table("o")]), "fail", says)
+
+
+def test_a_table_that_is_gone_or_another_is_named(landed: LakeSettings) -> None:
+    path = landed.table_path("bronze", "o")
+    writer = DeltaTable(path).metadata().configuration
+    shutil.rmtree(path)
+    tables = [bronze_table("o")]
+    only(
+        doctor.streams(landed, QUERY, tables),
+        "fail",
+        "the table bronze.o no longer exists",
+        "reset",
+    )
+    schema = pa.schema([("n", pa.int64())])
+    DeltaTable.create(path, schema, configuration=writer, raise_if_key_not_exists=False)
+    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table that the checkpoint")
+
+
+class ToldAdmin:
+    """Answers about one topic as a broker would."""
+
+    def __init__(self, **policies: Any) -> None:
+        self._policies = policies
+
+    def partitions(self, topic: str) -> list[str]:
+        return [topic]
+
+    def policy(self, _: str, name: str) -> Any:
+        return self._policies.get(name)
+
+    def subscription_stats(self, _: str, __: str) -> dict[str, Any]:
+        oldest = int(NOW.timestamp() * 1000) - 60_000
+        backlog = {"msgBacklog": 5, "backlogSize": 600}
+        return {"earliestMsgPublishTimeInBacklog": oldest, **backlog}
+
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+EVICTING = {"policy": "consumer_backlog_eviction", "limitSize": -1, "limitTime": -1}
+
+
+@pytest.mark.parametrize(
+    ("policies", "near"),
+    [
+        ({}, []),
+        ({"messageTTL": 0, "retention": {"retentionTimeInMinutes": 0}}, []),
+        ({"messageTTL": 100}, [True]),
+        ({"messageTTL": 1000}, [False]),
+        ({"backlogQuotaMap": {"destination_storage": {**EVICTING, "limitSize": 1000}}}, [True]),
+        ({"backlogQuotaMap": {"destination_storage": {**EVICTING, "limitSize": 2000}}}, [False]),
+        ({"backlogQuotaMap": {"message_age": {**EVICTING, "limitTime": 100}}}, [True]),
+        ({"backlogQuotaMap": {"message_age": EVICTING}}, []),
+    ],
+)
+def test_a_loss_is_near_from_half_of_what_is_allowed_on(
+    landed: LakeSettings, policies: dict[str, Any], near: list[bool]
+) -> None:
+    admin: Any = ToldAdmin(**policies)
+    assert [risk.is_near for risk in risks(admin, landed, "o", NOW)] == near
+
+
+def test_what_a_broker_may_drop_of_a_real_topic_is_told(
+    broker: Broker, settings: LakeSettings
+) -> None:
+    topics = events("o", 2)
+    only(doctor.declared_topics(settings, topics), "fail", "/o does not exist", "create-topics")
+    topic = LiveTopic(settings, "o", 1)
+    only(doctor.declared_topics(settings, topics), "warn", "1 partitions, 2 are declared")
+    topics = events("o", 1)
+    only(doctor.declared_topics(settings, topics), "ok", "keeps what is not landed")
+    checkpoint = claim(settings, QUERY)
+    path = f"persistent/{settings.pulsar_namespace}/o"
+    with PulsarAdmin(settings.connection) as admin:
+        name = subscription(checkpoint.id)
+        admin.create_subscription(f"{topic.name}-partition-0", name, START)
+    checkpoint.release()
+    topic.send([Outgoing(b"unread")])
+    quota = {"limitSize": 1 << 30, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+    with httpx.Client(base_url=f"{settings.pulsar_admin_url}/admin/v2/") as client:
+        client.post(f"{path}/messageTTL", params={"messageTTL": 100_000}).raise_for_status()
+        client.post(f"{path}/backlogQuota", json=quota).raise_for_status()
+        client.post(
+            f"{path}/retention", json={"retentionTimeInMinutes": 9000, "retentionSizeInMB": 2048}
+        ).raise_for_status()
+
+    def found() -> list[Finding]:
+        return list(doctor.declared_topics(settings, topics))
+
+    until(lambda: len(found()) == 2 and "0:00:00 old" not in found()[0].found, "policies hold")
+    assert {each.state for each in found()} == {"warn"}
+    assert "expire unread after 1 day, 3:46:40" in found()[0].found
+    assert "drops unread messages (consumer_backlog_eviction)" in found()[1].found
+    shutil.rmtree(settings.checkpoint_path(QUERY))
+    assert "bronze has not begun with the topic" in found()[-1].found
+
+
+def test_a_lake_that_is_well_is_found_well(shop_lake: ShopLake) -> None:
+    found = doctor.examine(shop_lake.settings, shop_lake.topics)
+    assert {each.check for each in found} >= {"stream silver", "topic orders", "broker", "disk"}
+    assert [each for each in found if each.state != "ok" and each.check != "disk"] == []

@@ -1,0 +1,102 @@
+"""CSV rows become the documented JSON messages."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lake.settings.settings import SHOP_TOPICS
+from lake.topics.topic import Topic
+from lake.topics.topic_file import load_topics
+from lakehouse.operate.encode import EncodeError, RowEncoder, epoch_ms
+
+TOPICS = load_topics(SHOP_TOPICS).topics
+USER = {
+    "id": "0",
+    "created_at": "2015-08-16 23:27:30",
+    "deleted_at": "",
+    "email_address": 'a"b@example.org',
+    "first_name": "Zoë",
+    "last_name": "",
+    "merged_at": "2015-08-17 00:00:00.5",
+    "parent_user_id": "",
+}
+ORDER = {
+    "invoice_id": "5",
+    "line_item_id": "7",
+    "user_id": "1",
+    "item_id": "2",
+    "item_name": "fuzzy dongle",
+    "item_category": "dongle",
+    "price": "13.750000000000002",
+    "created_at": "2017-03-18 22:31:33",
+    "paid_at": "",
+}
+
+
+def encoder(topic: str, row: dict[str, str]) -> RowEncoder:
+    return RowEncoder(TOPICS[topic], list(row), "file.csv")
+
+
+def test_a_user_has_minus_one_where_a_value_is_absent() -> None:
+    message = encoder("users", USER).encode(USER, 2)
+    assert message.key == "0"
+    assert message.event_time_ms is None
+    assert json.loads(message.value) == {
+        "id": 0,
+        "firstName": "Zoë",
+        "lastName": "",
+        "emailAddress": 'a"b@example.org',
+        "createdAt": 1_439_767_650_000,
+        "deletedAt": -1,
+        "mergedAt": 1_439_769_600_500,
+        "parentUserId": -1,
+    }
+
+
+def test_an_order_is_keyed_by_invoice_at_the_time_it_was_created() -> None:
+    message = encoder("orders", ORDER).encode(ORDER, 2)
+    assert message.key == "5"
+    assert message.event_time_ms == 1_489_876_293_000
+    assert b'"price":13.750000000000002,' in message.value, "a price goes as it is written"
+    assert json.loads(message.value)["paidAt"] == -1
+
+
+def test_times_without_an_offset_are_utc() -> None:
+    assert epoch_ms("1970-01-01 00:00:01") == 1000
+    assert epoch_ms("1970-01-01T01:00:00+01:00") == 0
+    assert epoch_ms("1969-12-31 23:59:59.999") == -1
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "says"),
+    [
+        ("invoice_id", "x", "file.csv:9: column 'invoice_id' 'x' is no long"),
+        ("price", "", "file.csv:9: column 'price' is empty"),
+        ("price", "NaN", "'NaN' is no decimal(12,2)"),
+        ("price", "true", "'true' is no decimal(12,2)"),
+        ("created_at", "yesterday", "'yesterday' is no timestamp_ms"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_named_with_its_place(
+    column: str, cell: str, says: str
+) -> None:
+    row = {**ORDER, column: cell}
+    with pytest.raises(EncodeError) as error:
+        encoder("orders", row).encode(row, 9)
+    assert says in str(error.value)
+
+
+def test_a_missing_column_is_named_before_anything_is_sent() -> None:
+    columns = {name: cell for name, cell in ORDER.items() if name != "price"}
+    with pytest.raises(EncodeError, match="no column 'price' for field 'price' of topic 'orders'"):
+        encoder("orders", columns)
+
+
+def test_bytes_are_base64_in_the_file_as_in_the_message() -> None:
+    fields: dict[str, Any] = {"id": "long", "photo": "binary"}
+    topic = Topic(name="pictures", kind="events", key=["id"], fields=fields)
+    encoder = RowEncoder(topic, ["id", "photo"], "file.csv")
+    assert json.loads(encoder.encode({"id": "1", "photo": "AP8="}, 2).value)["photo"] == "AP8="
+    with pytest.raises(EncodeError, match="'no!' is no binary"):
+        encoder.encode({"id": "1", "photo": "no!"}, 3)

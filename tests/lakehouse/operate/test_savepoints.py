@@ -1,0 +1,137 @@
+"""With a live producer, a lake goes back to a savepoint and comes forward again, and silver is
+made anew: each message is there once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from live_shop import LiveShop, assert_right, until
+from messages import user
+from pyspark.sql import SparkSession
+from shop_lake import ShopLake
+
+from bronze.ingest import ingest
+from lake.settings.settings import LakeSettings
+from lake.streams.job import await_streams
+from lake.streams.supervisor import Stream
+from lakehouse.operate import savepoints
+from lakehouse.operate.publish import create_topics
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
+from pulsar_spark.offsets import START
+from silver.audit.snapshots import last_batch
+from silver.contract.tables import CUTS
+from silver.rebuild import rebuild
+from silver.refine import refine
+
+
+@pytest.fixture
+def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLake:
+    return ShopLake(spark, settings)
+
+
+def start(lake: ShopLake) -> list[Stream]:
+    running = ingest(lake.spark, lake.settings, lake.topics)
+    return running + refine(lake.spark, lake.settings, lake.topics)
+
+
+def stop(running: list[Stream]) -> None:
+    for each in running:
+        each.stop()
+
+
+def batches(lake: ShopLake) -> int:
+    return last_batch(lake.settings) if CUTS.exists(lake.settings) else -1
+
+
+def rows(lake: ShopLake, table: str, version: int | None = None) -> list[str]:
+    path = lake.settings.table_path(*table.split("."))
+    return sorted(map(str, pa.table(DeltaTable(path, version=version).scan()).to_pylist()))
+
+
+def contents(lake: ShopLake) -> dict[str, list[str]]:
+    """All rows of bronze and silver, as text."""
+    paths = [
+        p for layer in ("bronze", "silver") for p in (lake.settings.lake_dir / layer).iterdir()
+    ]
+    return {table: rows(lake, table) for table in (f"{p.parent.name}.{p.name}" for p in paths)}
+
+
+def test_a_savepoint_needs_nothing_of_partitions_that_silver_has_not_read(lake: ShopLake) -> None:
+    create_topics(lake.settings, lake.topics)
+    lake.send("users", [(1, user(1))])
+    lake.catch_up()
+    lake.send("users", [(key, user(key)) for key in range(2, 20)])
+    await_streams(ingest(lake.spark, lake.settings, lake.topics, available_now=True))
+    landed = {row["partition"] for row in lake.table("users", "bronze").collect()}
+    assert len(landed) == lake.topics.topics["users"].partitions > 1
+    early = savepoints.create(lake.settings, lake.topics, "early")
+    with PulsarAdmin(lake.settings.connection) as admin:
+        positions = early.positions(lake.settings, lake.topics, admin)
+        users = [position for topic, _, position in positions if topic == "users"]
+    assert len(users) == len(landed)
+    assert users.count(START) == len(landed) - 1
+
+
+@pytest.mark.timeout(600)  # it starts all streams three times
+def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopLake) -> None:
+    with LiveShop(lake) as shop:
+        running = start(lake)
+        until(lambda: batches(lake) >= 1 and shop.count > 40, "the first batches")
+        until(lambda: bool(rows(lake, "silver.enriched_orders")), "orders to go back from")
+        begun = batches(lake)
+        until(lambda: batches(lake) > begun, "the end of the batch that has them")
+        first = savepoints.create(lake.settings, lake.topics, "first")
+        until(lambda: batches(lake) >= first.silver_batch + 1, "a batch after the savepoint")
+        with pytest.raises(CheckpointError, match="already runs in another process"):
+            savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
+        stop(running)
+        as_of = {table: rows(lake, table, version) for table, version in first.versions.items()}
+        later = Path(lake.settings.table_path("gold", "later"))
+        write_deltalake(later, pa.table({"points": [1]}))
+        savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
+        assert contents(lake) == as_of
+        assert not later.exists(), "gold that was built since is built anew"
+        books = lake.table("reconciliation").groupBy().sum("messages_in").collect()[0][0]
+        assert books == sum(len(rows) for name, rows in as_of.items() if name[:6] == "bronze")
+
+        again = savepoints.create(lake.settings, lake.topics, "again")
+        assert again.silver_batch == first.silver_batch
+        running = start(lake)
+        until(lambda: batches(lake) >= first.silver_batch + 1, "a batch after the restore")
+        stop(running)
+        savepoints.restore(lake.spark, lake.settings, lake.topics, "again")
+        assert contents(lake) == as_of
+
+        landing = ingest(lake.spark, lake.settings, lake.topics)
+        count = lake.table("orders", "bronze").count()
+        until(lambda: lake.table("orders", "bronze").count() > count, "bronze goes on")
+        rebuild(lake.spark, lake.settings, lake.topics)
+        sent = shop.stop()
+        stop(landing)
+    lake.catch_up()
+    assert_right(lake, sent)
+
+    assert [each.name for each in savepoints.savepoints(lake.settings)] == ["first", "again"]
+    savepoints.drop(lake.settings, lake.topics, "first")
+    with pytest.raises(SettingsError, match="no savepoint 'first'; there are: again"):
+        savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
+    with pytest.raises(SettingsError, match="savepoint 'again' already"):
+        savepoints.create(lake.settings, lake.topics, "again")
+    with pytest.raises(SettingsError, match="'../x' is no name"):
+        savepoints.create(lake.settings, lake.topics, "../x")
+    versions = {
+        table: DeltaTable(lake.settings.table_path(*table.split("."))).version() for table in as_of
+    }
+    orders = DeltaTable(
+        lake.settings.table_path("bronze", "orders"), version=again.versions["bronze.orders"]
+    )
+    Path(orders.file_uris()[0]).unlink()
+    with pytest.raises(LakehouseError, match="bronze.orders cannot go back.*Nothing was changed"):
+        savepoints.restore(lake.spark, lake.settings, lake.topics, "again")
+    assert all(
+        DeltaTable(lake.settings.table_path(*table.split("."))).version() == version
+        for table, version in versions.items()
+    )

@@ -1,0 +1,99 @@
+"""`lakehouse status --watch` goes on until Ctrl-C, on a terminal and elsewhere."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lakehouse.commands.status import status
+from lakehouse.operate.status import TableStatus
+from lakehouse.operate.watch import watch
+from lakehouse.runtime.context import lake
+from lakehouse.runtime.ports import free_port
+from pulsar_spark.errors import BrokerError, LakehouseError
+
+
+def test_each_look_tells_what_came_since_and_an_error_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("lakehouse.operate.watch.time.monotonic", lambda: now[0])
+    rows = iter([10, None, 40])
+
+    def look() -> Sequence[TableStatus]:
+        now[0] += 2
+        count = next(rows)
+        if count is None:
+            message = "No answer."
+            raise BrokerError(message)
+        if count == 40:
+            os.kill(os.getpid(), signal.SIGINT)
+        return [TableStatus("bronze.users", count), TableStatus("silver.users", None)]
+
+    watch(look, every=0)
+    said = capsys.readouterr().out
+    first, second, third = said.split("lag (messages)")[1:]
+    assert "bronze.users │   10 │" in first
+    assert "bronze.users │   10 │" in second
+    assert "No answer." in second
+    assert "bronze.users │   40 │" in third
+    assert "7.5 │" in third, "30 rows in the 4 seconds since they were read"
+    assert "No answer." not in third
+
+
+def test_on_a_terminal_it_is_drawn_in_place_and_ends_clean_with_ctrl_c(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    # A shell in the background has its children ignore Ctrl-C.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start += "; from lakehouse.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, "status", "--watch", "--every", "0.1s"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": ":".join(sys.path),
+            "TERM": "xterm",
+            "COLUMNS": "160",
+            "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",
+        },
+    )
+    os.close(theirs)
+    said = b""
+    try:
+        while said.count(b"bronze.users") < 3:
+            said += os.read(ours, 4096)
+        process.send_signal(signal.SIGINT)
+        while chunk := _read(ours):
+            said += chunk
+        assert process.wait() == 0, said.decode()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    text = said.decode()
+    assert "no broker answers" in text
+    assert "Traceback" not in text
+    assert text.count("\x1b[1A") > 10, "the cursor goes up to draw it again"
+    assert text.endswith("\x1b[?25h"), "and is shown again in the end"
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # as Linux says that nobody writes any more
+        return b""
+
+
+def test_what_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lake.begin(home=tmp_path)
+    monkeypatch.setattr("lakehouse.operate.watch.watch", lambda *_: pytest.fail("watched"))
+    with pytest.raises(LakehouseError, match="drop --format json"):
+        status(form="json", live=True)

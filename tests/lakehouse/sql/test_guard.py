@@ -1,0 +1,279 @@
+"""What is refused before the SQL endpoint listens, and the file of its users."""
+
+import base64
+import datetime as dt
+import hashlib
+import io
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from pydantic import SecretStr
+
+from gold.sql_client import connect, credentials, is_loopback, tls_context
+from lake.settings.settings import LakeSettings, load_settings
+from lakehouse import cli
+from lakehouse.operate import doctor
+from lakehouse.runtime.ports import free_port
+from lakehouse.sql.guard import hive_configuration, read_certificates, require_guard
+from lakehouse.sql.users import add_user, read_users, users_file
+from pulsar_spark.errors import SettingsError
+
+PASSWORD = "a dozen letters"  # noqa: S105 - nobody's  # pragma: allowlist secret
+BEYOND = {"sql_host": "0.0.0.0"}  # noqa: S104 - what is refused here
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LakeSettings:
+    monkeypatch.chdir(tmp_path)
+    return load_settings(home=tmp_path)
+
+
+class Outcome(NamedTuple):
+    code: object
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `lakehouse` with arguments, and what is typed."""
+
+    def run_it(*arguments: str, types: str = "") -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["lakehouse", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(types))
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return Outcome(end.value.code, *capsys.readouterr())
+
+    return run_it
+
+
+def with_tls(settings: LakeSettings, folder: Path) -> LakeSettings:
+    issued = trustme.CA().issue_cert("localhost")
+    issued.cert_chain_pems[0].write_to_path(folder / "sql.pem")
+    (folder / "sql.key").touch(mode=0o600)
+    (folder / "sql.key").write_bytes(issued.private_key_pem.bytes())
+    return settings.model_copy(
+        update={
+            "sql_tls": True,
+            "sql_tls_certificate_file": folder / "sql.pem",
+            "sql_tls_key_file": folder / "sql.key",
+        }
+    )
+
+
+def assert_refused(settings: LakeSettings, *says: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        require_guard(settings)
+    for words in says:
+        assert words in str(error.value)
+    assert next(doctor.sql(settings)).state == "fail"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        *(("127.0.0.1", True), ("127.0.0.2", True), ("localhost", True), ("::1", True)),
+        *(("::ffff:127.0.0.1", True), ("0.0.0.0", False), ("::", False)),  # noqa: S104
+        *(("192.0.2.1", False), ("no-such-host.invalid", False), ("", False)),
+    ],
+)
+def test_loopback_is_what_other_machines_cannot_reach(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_nothing_open_listens_beyond_loopback_unless_asked(
+    settings: LakeSettings, tmp_path: Path
+) -> None:
+    require_guard(settings)
+    beyond = settings.model_copy(update=BEYOND)
+    assert_refused(
+        beyond,
+        *("LAKEHOUSE_SQL_HOST=0.0.0.0", "LAKEHOUSE_SQL_AUTHENTICATION=password"),
+        *("LAKEHOUSE_SQL_TLS=true", "LAKEHOUSE_SQL_ALLOW_INSECURE=true"),
+    )
+    add_user(beyond, "anna", PASSWORD)
+    asking = beyond.model_copy(update={"sql_authentication": "password"})
+    assert_refused(asking, "is not encrypted (LAKEHOUSE_SQL_TLS=true)")
+    assert_refused(with_tls(beyond, tmp_path), "asks for no password")
+    require_guard(with_tls(asking, tmp_path))
+    require_guard(beyond.model_copy(update={"sql_allow_insecure": True}))
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_commands_refuse_it_before_they_start_anything(
+    settings: LakeSettings, monkeypatch: pytest.MonkeyPatch, run: Run, command: str
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_SQL_HOST", "0.0.0.0")  # noqa: S104
+    monkeypatch.setenv("LAKEHOUSE_SQL_PORT", str(free_port()))
+    outcome = run(command)
+    assert outcome.code == 2
+    assert "can be reached from other machines" in outcome.err
+    assert not (settings.home_dir / "pulsar").exists()
+
+
+def test_a_user_is_added_listed_and_removed(settings: LakeSettings, run: Run) -> None:
+    done = run("--home", ".", "sql-user", "add", "anna", types=f"{PASSWORD}\n")
+    assert (done.code, done.err) == (0, "")
+    assert run("--home", ".", "sql-user", "list", "--format", "csv").out == "user\nanna\n"
+    file = users_file(settings)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert PASSWORD not in file.read_text()
+    _, rounds, salt, stored = read_users(settings)["anna"].split("$")
+    assert int(rounds) >= 600_000
+    right = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), salt.encode(), int(rounds))
+    assert base64.b64decode(stored) == right
+    run("--home", ".", "sql-user", "add", "bert", types=f"{PASSWORD}\n")
+    assert read_users(settings)["bert"].split("$")[2:] != [salt, stored]
+    assert run("--home", ".", "sql-user", "remove", "anna").code == 0
+    assert list(read_users(settings)) == ["bert"]
+    assert "has no user 'anna'" in run("--home", ".", "sql-user", "remove", "anna").err
+    assert [each.name for each in settings.home_dir.iterdir()] == ["sql-users"]
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "says"),
+    [
+        ("anna", "eleven char", "at least 12 characters"),
+        ("anna", "", "at least 12 characters"),
+        ("anna", "a tabulator\tis none", "none that cannot be seen"),
+        *((name, PASSWORD, "cannot be a user's name") for name in ("", "a:b", "a b", "ä", "-x")),
+        ("a" * 65, PASSWORD, "up to 64"),
+    ],
+)
+def test_a_user_that_does_not_fit_is_refused(
+    settings: LakeSettings, name: str, password: str, says: str
+) -> None:
+    with pytest.raises(SettingsError, match=says):
+        add_user(settings, name, password)
+    assert not users_file(settings).exists()
+
+
+def test_secrets_that_others_may_read_are_not_used(settings: LakeSettings, tmp_path: Path) -> None:
+    asking = settings.model_copy(update={"sql_authentication": "password"})
+    assert_refused(asking, "has no user", "lakehouse sql-user add")
+    add_user(asking, "anna", PASSWORD)
+    require_guard(asking)
+    for mode in (0o604, 0o620, 0o666):
+        users_file(asking).chmod(mode)
+        assert_refused(asking, f"mode {mode:o}", "chmod 600", "LAKEHOUSE_SQL_USERS_FILE")
+    users_file(asking).chmod(0o640)
+    require_guard(asking)
+    users_file(asking).write_text("anna:md5$1$x$y\n")
+    assert_refused(asking, "user 1", "no password hash")
+
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "password").chmod(0o644)
+    client = settings.model_copy(update={"sql_password_file": tmp_path / "password"})
+    with pytest.raises(SettingsError, match="LAKEHOUSE_SQL_PASSWORD_FILE.*chmod 600") as error:
+        credentials(client)
+    assert PASSWORD not in str(error.value)
+    (tmp_path / "password").chmod(0o600)
+    assert credentials(client) == ("lakehouse", PASSWORD)
+    (tmp_path / "password").write_text("\n")
+    with pytest.raises(SettingsError, match="is empty"):
+        credentials(client)
+
+
+def test_a_password_is_given_once_and_in_no_settings_file(
+    settings: LakeSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "lakehouse.toml").write_text(f"sql_password = '{PASSWORD}'\n")
+    with pytest.raises(SettingsError, match="file named by sql_password_file") as error:
+        load_settings()
+    assert PASSWORD not in "".join(traceback.format_exception(error.value))
+    (tmp_path / "lakehouse.toml").unlink()
+    monkeypatch.setenv("LAKEHOUSE_SQL_PASSWORD", PASSWORD)
+    given = load_settings(home=tmp_path)
+    assert PASSWORD not in repr(given)
+    assert credentials(given) == ("lakehouse", PASSWORD)
+    with pytest.raises(SettingsError, match="each hold a password"):
+        credentials(given.model_copy(update={"sql_password_file": tmp_path / "x"}))
+
+
+def test_a_password_leaves_the_machine_by_tls_alone(settings: LakeSettings) -> None:
+    update = {"sql_host": "192.0.2.1", "sql_password": SecretStr(PASSWORD)}
+    with pytest.raises(SettingsError, match="192.0.2.1 as plain text.*LAKEHOUSE_SQL_TLS"):
+        connect(settings.model_copy(update=update))
+
+
+def test_certificates_that_do_not_fit_are_named(settings: LakeSettings, tmp_path: Path) -> None:
+    served = with_tls(settings, tmp_path)
+    key, _ = read_certificates(served)
+    assert_refused(settings.model_copy(update={"sql_tls": True}), "CERTIFICATE_FILE", "KEY_FILE")
+    other = trustme.CA().private_key_pem.bytes()
+    for name, content in (("locked.key", encrypted(key)), ("other.key", other)):
+        (tmp_path / name).write_bytes(content)
+    for field, name, says in (
+        ("certificate", "none.pem", "No such file"),
+        ("certificate", "sql.key", "cannot be read as PEM certificates"),
+        ("key", "none.key", "does not exist"),
+        ("key", "sql.pem", "cannot be read as a PEM key"),
+        ("key", "locked.key", "without a passphrase"),
+        ("key", "other.key", "is not that of the first"),
+    ):
+        for file in tmp_path.glob("*.*"):
+            file.chmod(0o600)
+        unfit = served.model_copy(update={f"sql_tls_{field}_file": tmp_path / name})
+        assert_refused(unfit, f"LAKEHOUSE_SQL_TLS_{field.upper()}_FILE", name, says)
+    (tmp_path / "sql.key").chmod(0o644)
+    assert_refused(served, "LAKEHOUSE_SQL_TLS_KEY_FILE", "chmod 600")
+    with pytest.raises(SettingsError, match="TRUST_CERTS_FILE: .*sql.key cannot be read"):
+        tls_context(tmp_path / "sql.key")
+
+
+def encrypted(key: Any) -> bytes:
+    form = serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    found: bytes = key.private_bytes(serialization.Encoding.PEM, *form)
+    return found
+
+
+def test_the_key_store_is_private_and_its_password_new_each_time(
+    settings: LakeSettings, tmp_path: Path
+) -> None:
+    served = with_tls(settings, tmp_path)
+    first, second = (hive_configuration(served, tmp_path) for _ in range(2))
+    assert first["hive.server2.use.SSL"] == "true"
+    store = Path(second["hive.server2.keystore.path"])
+    assert store.stat().st_mode & 0o777 == 0o600
+    password = second["hive.server2.keystore.password"]
+    assert password != first["hive.server2.keystore.password"]
+    _, certificate, _ = pkcs12.load_key_and_certificates(store.read_bytes(), password.encode())
+    assert certificate == read_certificates(served)[1][0]
+
+
+@pytest.mark.parametrize(("days", "state"), [(-1, "fail"), (13, "warn"), (15, "ok")])
+def test_the_doctor_tells_when_a_certificate_ends(
+    settings: LakeSettings, tmp_path: Path, days: int, state: str
+) -> None:
+    end = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=days, hours=1)
+    issued = trustme.CA().issue_cert("localhost", not_after=end)
+    served = with_tls(settings, tmp_path)
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "sql.pem")
+    (tmp_path / "sql.key").write_bytes(issued.private_key_pem.bytes())
+    [found] = doctor.sql(served)
+    assert found.state == state
+    assert f"{end:%Y-%m-%d}" in found.found
+    assert bool(found.remedy) == (state != "ok")
+
+
+def test_ldap_needs_a_server_a_name_and_encryption(settings: LakeSettings) -> None:
+    asking = settings.model_copy(update={"sql_authentication": "ldap"})
+    assert_refused(asking, "LAKEHOUSE_SQL_LDAP_URL", "LAKEHOUSE_SQL_LDAP_USER")
+    named = {"sql_ldap_url": "ldap://192.0.2.1", "sql_ldap_user": "uid=%s,dc=org"}
+    plain = asking.model_copy(update=named)
+    assert_refused(plain, "192.0.2.1 as plain text", "ldaps://")
+    require_guard(plain.model_copy(update={"sql_ldap_url": "ldaps://192.0.2.1"}))
+    for unfit in ("uid=bea,dc=org", "%s", "%s@", "uid=%s:ou=x,dc=org"):
+        with pytest.raises(SettingsError, match="sql_ldap_user"):
+            load_settings(sql_ldap_user=unfit)

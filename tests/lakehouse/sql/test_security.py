@@ -1,0 +1,291 @@
+"""Passwords and TLS of the SQL endpoint, with canary secrets and an endpoint of its own."""
+
+import json
+import secrets
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from certificates import issue
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from pyhive import hive
+from shop_lake import ShopLake
+from sqlalchemy import create_engine, text
+from thrift.transport.TSSLSocket import TSSLSocket
+from thrift.transport.TTransport import TTransportException
+
+from gold.build import build_gold, prepare_build
+from gold.dbt import run_dbt
+from gold.errors import GoldError
+from gold.sql_client import SqlError, connect, endpoint_running, plain_sasl, query_endpoint
+from gold.tables import BUILT
+from lake.settings.settings import LakeSettings
+from lakehouse import cli
+from lakehouse.runtime.ports import free_port
+from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.users import add_user, remove_user
+from pulsar_spark import log_masking
+
+PASSWORD = f"canary {secrets.token_urlsafe(16)} $ä:"
+BEAS = "of Bea, 17 years"
+BEA = f"""\
+dn: dc=org
+objectClass: dcObject
+dc: org
+
+dn: ou=people,dc=org
+objectClass: organizationalUnit
+ou: people
+
+dn: uid=bea,ou=people,dc=org
+objectClass: inetOrgPerson
+uid: bea
+userPassword: {BEAS}
+
+"""
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the passwords is `none`, which would be masked in what other tests read."""
+    monkeypatch.setattr(log_masking, "_known", set(log_masking._known))  # noqa: SLF001
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and the endpoint's certificate for the name localhost alone."""
+    folder = tmp_path_factory.mktemp("certificates")
+    key = issue(folder, "sql")
+    (folder / "sql.key").touch(mode=0o600)
+    (folder / "sql.key").write_bytes(key)
+    (folder / "password").touch(mode=0o600)
+    (folder / "password").write_text(f"{PASSWORD}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secured(shop_lake: ShopLake, certificates: Path) -> Iterator[LakeSettings]:
+    """Settings of a client that gets in; the endpoint is on the suite's session and lake."""
+    own = {
+        "sql_host": "localhost",
+        "sql_port": free_port(),
+        "sql_authentication": "password",
+        "sql_users_file": certificates / "users",
+        "sql_tls": True,
+        "sql_tls_certificate_file": certificates / "sql.pem",
+        "sql_tls_key_file": certificates / "sql.key",
+        "sql_tls_trust_certs_file": certificates / "ca.pem",
+        "sql_user": "anna",
+        "sql_password_file": certificates / "password",
+    }
+    settings = shop_lake.settings.model_copy(update=own)
+    add_user(settings, "anna", PASSWORD)
+    serving = start_endpoint(shop_lake.spark, settings)
+    yield settings
+    serving.stop()
+
+
+def changed(settings: LakeSettings, **update: object) -> LakeSettings:
+    return settings.model_copy(update=update)
+
+
+def knowing(settings: LakeSettings, user: str, password: str, folder: Path) -> LakeSettings:
+    """A client that logs in so."""
+    file = folder / secrets.token_hex(4)
+    file.touch(mode=0o600)
+    file.write_text(password)
+    return changed(settings, sql_user=user, sql_password_file=file)
+
+
+def refusal(settings: LakeSettings) -> str:
+    with pytest.raises(SqlError) as error:
+        endpoint_running(settings)
+    return str(error.value)
+
+
+def test_who_knows_the_password_gets_in(secured: LakeSettings, shop_lake: ShopLake) -> None:
+    count = "select count(*) as orders from silver.enriched_orders"
+    for _ in range(2):  # the second time without hashing
+        assert query_endpoint(secured, count) == (["orders"], [(len(shop_lake.enriched()),)])
+    engine = create_engine("hive://", creator=lambda: connect(secured))
+    with engine.connect() as connection:
+        assert connection.execute(text(count)).scalar_one() == len(shop_lake.enriched())
+
+
+WRONG = {
+    "an end that lacks": ("anna", PASSWORD[:-1]),
+    "one more": ("anna", f"{PASSWORD} "),
+    "what our clients say where none is asked": ("anna", "none"),
+    "another case": ("Anna", PASSWORD),
+    "another user": ("bert", PASSWORD),
+    "who nobody is": ("bert", "nobody"),
+    "no name": ("", PASSWORD),
+    "a name with a hash": ("anna:pbkdf2_sha256$1$a", "x"),
+}
+
+
+@pytest.mark.parametrize(("user", "password"), WRONG.values(), ids=WRONG)
+def test_others_do_not(secured: LakeSettings, tmp_path: Path, user: str, password: str) -> None:
+    said = refusal(knowing(secured, user, password, tmp_path))
+    assert f"does not let user '{user}' in" in said
+    assert "LAKEHOUSE_SQL_PASSWORD_FILE" in said
+    assert PASSWORD[:-1] not in said
+
+
+def test_no_password_is_none_that_fits(secured: LakeSettings) -> None:
+    assert "does not let user 'anna' in" in refusal(changed(secured, sql_password_file=None))
+    context = ssl.create_default_context(cafile=secured.sql_tls_trust_certs_file)
+    socket = TSSLSocket("localhost", secured.sql_port, ssl_context=context)
+    with pytest.raises(TTransportException, match="Error validating the login"):
+        hive.Connection(username="anna", thrift_transport=plain_sasl(socket, "anna", ""))
+
+
+def test_a_user_is_let_in_and_out_while_it_runs(secured: LakeSettings, tmp_path: Path) -> None:
+    carl = knowing(secured, "carl", "an entirely other one", tmp_path)
+    assert "does not let user 'carl' in" in refusal(carl)
+    add_user(secured, "carl", "an entirely other one")
+    assert endpoint_running(carl)
+    add_user(secured, "carl", "and now a third one")
+    assert "does not let user 'carl' in" in refusal(carl)
+    add_user(secured, "carl", "an entirely other one")
+    assert endpoint_running(carl)
+    remove_user(secured, "carl")
+    assert "does not let user 'carl' in" in refusal(carl)
+
+
+def test_only_a_certificate_for_the_host_of_a_known_authority_is_trusted(
+    secured: LakeSettings, certificates: Path
+) -> None:
+    stranger = changed(secured, sql_tls_trust_certs_file=certificates / "stranger.pem")
+    said = refusal(stranger)
+    assert "unable to get local issuer certificate" in said
+    assert "stranger.pem" in said
+    assert "LAKEHOUSE_SQL_TLS_TRUST_CERTS_FILE" in refusal(
+        changed(secured, sql_tls_trust_certs_file=None)
+    )
+    by_number = refusal(changed(secured, sql_host="127.0.0.1"))
+    assert "certificate is not valid for '127.0.0.1'" in by_number
+    assert "LAKEHOUSE_SQL_HOST" in by_number
+
+
+def test_tls_and_plain_text_do_not_come_to_speak(
+    secured: LakeSettings, endpoint: LakeSettings
+) -> None:
+    assert "speaks TLS alone. Set LAKEHOUSE_SQL_TLS=true" in refusal(
+        changed(secured, sql_tls=False)
+    )
+    trust = {"sql_tls_trust_certs_file": secured.sql_tls_trust_certs_file}
+    assert "does not speak TLS" in refusal(changed(endpoint, sql_tls=True, **trust))
+
+
+def test_jdbc_clients_get_in(secured: LakeSettings, certificates: Path, tmp_path: Path) -> None:
+    add_user(secured, "dora", "a-dozen-of-letters")
+    (tmp_path / "password").write_text("a-dozen-of-letters")
+    known = x509.load_pem_x509_certificate((certificates / "ca.pem").read_bytes())
+    (tmp_path / "trust").write_bytes(
+        pkcs12.serialize_java_truststore(
+            [pkcs12.PKCS12Certificate(known, b"ca")], BestAvailableEncryption(b"changeit")
+        )
+    )
+    address = f"jdbc:hive2://localhost:{secured.sql_port}/silver;ssl=true"
+    trust = f";sslTrustStore={tmp_path / 'trust'};trustStorePassword=changeit"
+    statement = ["--silent=true", "--outputformat=csv2", "-e", "select 1 as one;"]
+    who = ["-n", "dora", "-w", tmp_path / "password"]
+    beeline = Path(sys.executable).with_name("beeline")
+
+    def run(url: str) -> subprocess.CompletedProcess[str]:
+        command = [beeline, "-u", url, *who, *statement]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    let_in = run(address + trust)
+    assert let_in.stdout == "one\n1\n", let_in.stderr
+    assert "unable to find valid certification path" in run(address).stderr
+
+
+def test_lakehouse_sql_asks_with_the_password_of_the_environment(
+    secured: LakeSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("host", "port", "tls", "tls_trust_certs_file", "user"):
+        monkeypatch.setenv(f"LAKEHOUSE_SQL_{name}".upper(), str(getattr(secured, f"sql_{name}")))
+    monkeypatch.setattr(sys, "argv", ["lakehouse", "sql", "--format", "csv", "select 1 as one"])
+
+    def run(password: str) -> tuple[object, str, str]:
+        monkeypatch.setenv("LAKEHOUSE_SQL_PASSWORD", password)
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return (end.value.code, *capsys.readouterr())
+
+    assert run(PASSWORD) == (0, "one\n1\n", "")
+    code, out, err = run("something other")
+    assert (code, out) == (2, "")
+    assert "does not let user 'anna' in" in err
+    assert "something other" not in err
+
+
+def test_dbt_builds_with_both_and_nothing_shows_the_password(
+    secured: LakeSettings, certificates: Path, tmp_path: Path
+) -> None:
+    with prepare_build(secured, select="stg_orders") as build:
+        children = psutil.Process().children(recursive=True)
+        # One that has ended, and that nobody has waited for yet, has none.
+        commands = [child.as_dict(["cmdline"], ad_value=[])["cmdline"] for child in children]
+        assert any("gold.dbt_client" in word for command in commands for word in command)
+        assert not any(PASSWORD in word for command in commands for word in command)
+        assert [model.name for model in build.run().models] == ["stg_orders"]
+    shown = [str(row) for sql in ("set", "set -v") for row in query_endpoint(secured, sql)[1]]
+    assert not any(words in row for row in shown for words in (PASSWORD, "sql.p12"))
+    files = [file.read_bytes() for file in secured.home_dir.rglob("*") if file.is_file()]
+    assert any(b"stg_orders" in file for file in files)
+    for secret in (PASSWORD.encode(), json.dumps(PASSWORD)[1:-1].encode()):
+        assert not any(secret in file for file in files)
+
+
+def test_dbt_speaks_to_no_stranger(
+    secured: LakeSettings, certificates: Path, tmp_path: Path
+) -> None:
+    stranger = changed(secured, sql_tls_trust_certs_file=certificates / "stranger.pem")
+    with pytest.raises(GoldError, match="unable to get local issuer"):
+        build_gold(stranger, select="stg_orders")
+    outcomes = []
+    for settings in (secured, stranger):
+        code, log = run_dbt(settings, tmp_path / "debug", ["debug", "--connection"], BUILT)
+        outcomes.append((code, "Connection test: [OK" in log.read_text()))
+    assert outcomes == [(0, True), (1, False)]
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[int]:
+    """Port of an LDAP server that knows Bea."""
+    server = Path(__file__).parents[2] / "support" / "ldap_server.py"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, server], **pipes) as process:  # type: ignore[call-overload]
+        process.stdin.write(BEA)
+        process.stdin.close()
+        yield int(process.stdout.readline())
+        process.terminate()
+
+
+def test_ldap_says_who_gets_in(
+    shop_lake: ShopLake, directory: int, certificates: Path, tmp_path: Path
+) -> None:
+    own = {
+        "sql_port": free_port(),
+        "sql_authentication": "ldap",
+        "sql_ldap_url": f"ldap://127.0.0.1:{directory}",
+        "sql_ldap_user": "uid=%s,ou=people,dc=org",
+    }
+    settings = knowing(changed(shop_lake.settings, **own), "bea", BEAS, tmp_path)
+    serving = start_endpoint(shop_lake.spark, settings)
+    try:
+        assert query_endpoint(settings, "select 1 as one") == (["one"], [(1,)])
+        for user, password in (("bea", "another one"), ("bert", BEAS), ("*", BEAS)):
+            said = refusal(knowing(settings, user, password, tmp_path))
+            assert f"does not let user '{user}' in" in said
+        assert "does not let" in refusal(changed(settings, sql_password_file=None))
+    finally:
+        serving.stop()

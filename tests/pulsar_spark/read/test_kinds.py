@@ -1,0 +1,142 @@
+"""Messages that only Pulsar's Java client can send: of transactions, without a value, compacted."""
+
+from collections.abc import Callable
+
+import pytest
+from deltalake import DeltaTable
+from java_client import JavaClient
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
+from topic import LiveTopic
+
+from bronze.ingest import ingest
+from bronze.lag import topic_lag
+from lake.settings.settings import LakeSettings
+from lake.streams.job import await_streams
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.offsets import Position
+from pulsar_spark.options import PulsarOptions
+from pulsar_spark.plan.planning import Planner
+
+Land = Callable[[], list[tuple[str | None, bytes | None]]]
+
+
+@pytest.fixture
+def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
+    return LiveTopic(settings, "kinds", 1)
+
+
+@pytest.fixture
+def land(spark: SparkSession, topic: LiveTopic) -> Land:
+    """Lands what is there, in a query of its own; all that is landed, in the topic's order."""
+
+    def land_it() -> list[tuple[str | None, bytes | None]]:
+        await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
+        rows = DeltaTable(topic.settings.table_path("bronze", "kinds")).to_pyarrow_table()
+        found = sorted(rows.to_pylist(), key=lambda r: (r["ledger"], r["entry"], r["batch_index"]))
+        return [(row["key"], row["payload"]) for row in found]
+
+    return land_it
+
+
+def values(landed: list[tuple[str | None, bytes | None]]) -> list[bytes | None]:
+    return [payload for _, payload in landed]
+
+
+def test_a_transaction_is_seen_when_it_is_committed_and_never_when_aborted(
+    topic: LiveTopic, land: Land, java: JavaClient
+) -> None:
+    producer = java.producer(topic.name)
+    producer.newMessage().value(b"plain").send()
+    first = java.transaction()
+    producer.newMessage(first).value(b"committed").send()
+    producer.newMessage().value(b"behind an open transaction").send()
+    assert values(land()) == [b"plain"], "what is open holds back what is behind it"
+    first.commit().get()
+    seen = [b"plain", b"committed", b"behind an open transaction"]
+    assert values(land()) == seen
+    second = java.transaction()
+    producer.newMessage(second).value(b"aborted").send()
+    assert values(land()) == seen
+    second.abort().get()
+    assert values(land()) == seen
+    with PulsarAdmin(topic.settings.connection) as admin:
+        assert topic_lag(admin, topic.settings, "kinds").messages(len(seen)) == 0
+    producer.newMessage().value(b"last").send()
+    assert values(land()) == [*seen, b"last"]
+
+
+def test_a_null_value_is_no_empty_one(topic: LiveTopic, land: Land, java: JavaClient) -> None:
+    for batched in (False, True):
+        producer = java.producer(topic.name, batched=batched)
+        sent = [
+            producer.newMessage().key(key).value(value).sendAsync()
+            for key, value in (("a", None), ("b", b""), ("c", b"x"))
+        ]
+        for each in sent:
+            each.get()
+    assert land() == [("a", None), ("b", b""), ("c", b"x")] * 2
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_of_a_compacted_topic_the_last_message_of_each_key_comes(
+    topic: LiveTopic, land: Land, java: JavaClient, batched: bool
+) -> None:
+    declared = topic.topics.topics["kinds"].model_copy(
+        update={"kind": "changelog", "compacted": True}
+    )
+    topic.topics = topic.topics.model_copy(update={"topics": {"kinds": declared}})
+    producer = java.producer(topic.name, batched=batched)
+    sent = [
+        producer.newMessage().key(f"k{n % 3}").value(f"v{n}".encode()).sendAsync() for n in range(9)
+    ]
+    sent.append(producer.newMessage().key("k1").value(None).sendAsync())
+    for each in sent:
+        each.get()
+    compact(topic)
+    assert land() == [("k0", b"v6"), ("k2", b"v8")], "the last entry was compacted away"
+    producer.newMessage().key("k0").value(b"later").send()
+    assert land() == [("k0", b"v6"), ("k2", b"v8"), ("k0", b"later")]
+
+
+def compact(topic: LiveTopic) -> None:
+    """Have it compacted; again, as the broker may call it a success that did nothing."""
+    partition = f"{topic.name}-partition-0"
+    path = f"persistent/{partition.removeprefix('persistent://')}/compaction"
+    with (
+        topic.settings.connection.http(10) as http,
+        PulsarAdmin(topic.settings.connection) as admin,
+    ):
+
+        def is_compacted() -> bool:
+            status = http.get(path).json()["status"]
+            done = admin.compacted(partition) == admin.last_position(partition)
+            if status != "RUNNING" and not done:
+                if status == "SUCCESS":
+                    admin.unload(partition)
+                http.put(path)
+            return done
+
+        Retrying(
+            retry=retry_if_not_result(bool),
+            stop=stop_after_delay(60),
+            wait=wait_fixed(0.1),
+        )(is_compacted)
+
+
+def test_a_batch_can_end_at_no_entry_that_readers_never_see(
+    topic: LiveTopic, java: JavaClient
+) -> None:
+    """Neither at the mark of a transaction nor, as that is aborted, in front of it."""
+    producer = java.producer(topic.name)
+    sent = producer.newMessage().value(b"plain").send()
+    transaction = java.transaction()
+    for number in range(3):
+        producer.newMessage(transaction).value(f"{number}".encode()).send()
+    transaction.abort().get()
+    options = {**topic.settings.connection.options(), "topic": topic.name}
+    last = Position(sent.getLedgerId(), sent.getEntryId())
+    with PulsarAdmin(topic.settings.connection) as admin:
+        planner = Planner(PulsarOptions.parse(options), admin)
+        assert planner.last_positions() == {f"{topic.name}-partition-0": last}

@@ -1,0 +1,89 @@
+"""What a batch brings is told by bronze's log, or not at all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.table import bronze_table
+from silver.records import batch_stats
+from silver.records.batch_stats import Arrivals
+
+TABLE = bronze_table("orders")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> LakeSettings:
+    """Version 0 has one message, each one after it one more."""
+    settings = load_settings(home=tmp_path)
+    for count in range(1, 6):
+        write_deltalake(TABLE.path(settings), messages(count), mode="append")
+    return settings
+
+
+def messages(count: int) -> pa.Table:
+    return pa.table({"payload": [b"{}"] * count})
+
+
+def offset(lake: LakeSettings, version: int, **other: Any) -> Mapping[str, Any]:
+    """Where Spark's stream stands, the next version to read being this one."""
+    identity = str(DeltaTable(TABLE.path(lake)).metadata().id)
+    found = {"reservoirId": identity, "reservoirVersion": version, "index": -1}
+    return {**found, "isStartingVersion": False, **other}
+
+
+def read(lake: LakeSettings, begin: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Any:
+    return Arrivals.read(lake, {"orders": (begin, end)})
+
+
+def test_messages_and_bytes_are_those_of_the_versions_between_two_offsets(
+    lake: LakeSettings,
+) -> None:
+    found = read(lake, offset(lake, 1), offset(lake, 4))
+    assert found.messages == {"orders": 2 + 3 + 4}
+    actions = pa.table(DeltaTable(TABLE.path(lake)).get_add_actions())
+    sizes = dict(
+        zip(actions["num_records"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
+    )
+    assert found.size == sizes[2] + sizes[3] + sizes[4]
+    assert Arrivals.read(lake, {}) == Arrivals({}, 0)
+
+
+def test_what_is_only_written_anew_is_not_counted(lake: LakeSettings) -> None:
+    DeltaTable(TABLE.path(lake)).optimize.compact()
+    write_deltalake(TABLE.path(lake), messages(7), mode="append")
+    assert read(lake, offset(lake, 4), offset(lake, 7)).messages == {"orders": 5 + 7}
+
+
+@pytest.mark.parametrize(
+    "begin", [None, {"index": 3}, {"isStartingVersion": True}, {"reservoirId": "another"}]
+)
+def test_parts_of_versions_and_beginnings_are_not_told(
+    lake: LakeSettings, begin: dict[str, Any] | None
+) -> None:
+    start = None if begin is None else offset(lake, 1, **begin)
+    assert read(lake, start, offset(lake, 4)) is None
+    assert read(lake, offset(lake, 1), offset(lake, 4, index=2)) is None
+
+
+def test_nothing_is_told_where_the_log_is_gone_or_rows_were_deleted(
+    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = {version: offset(lake, version) for version in (1, 3, 4, 5, 6)}
+    DeltaTable(TABLE.path(lake)).delete()
+    assert read(lake, begins[5], begins[6]) is None
+    (Path(TABLE.path(lake)) / "_delta_log" / f"{2:020d}.json").unlink()
+    assert read(lake, begins[1], begins[4]) is None
+    monkeypatch.setattr(batch_stats, "MANY_VERSIONS", 1)
+    assert read(lake, begins[3], begins[4]).messages == {"orders": 4}
+    assert read(lake, begins[3], begins[5]) is None
+
+
+def test_few_are_few_in_number_and_in_bytes() -> None:
+    assert Arrivals({"orders": batch_stats.FEW - 1, "users": 1}, batch_stats.SMALL).are_few
+    assert not Arrivals({"orders": batch_stats.FEW, "users": 1}, 0).are_few
+    assert not Arrivals({"orders": 1}, batch_stats.SMALL + 1).are_few

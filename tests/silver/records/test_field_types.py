@@ -1,0 +1,222 @@
+"""What each type accepts: odd values of every kind, decoded by Spark and by plain Python."""
+
+import datetime as dt
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import fastavro
+import pytest
+from odd_values import AVRO, TEXTS, TOKENS, UNREADABLE
+from pyspark.sql import DataFrame, SparkSession
+from silver_lake import PUBLISHED
+from topic import declared
+from types_model import RefusedError, read_json, value_of, value_of_avro, value_of_key
+
+from lake.topics.topic import Topic
+from pulsar_spark.schema import ENVELOPE_DDL
+from silver.records.decode import Decoder
+from silver.records.payload import Schema
+
+TYPES = (
+    *("boolean", "int", "long", "double", "decimal(12,2)", "decimal(38,0)", "decimal(38,18)"),
+    *("string", "binary", "date", "timestamp", "timestamp_ms"),
+)
+FIELDS = {f"f{number}": kind for number, kind in enumerate(TYPES)}
+REFUSED = "refused"
+
+
+def topic(name: str, declaration: str, fields: Iterable[str], folder: Path) -> Topic:
+    text = f"[topics.{name}]\n{declaration}\n[topics.{name}.fields]\n" + "\n".join(fields)
+    return declared(folder, text).topics[name]
+
+
+Sent = tuple[str | None, bytes | None] | tuple[str | None, bytes | None, int | None]
+
+
+def messages(spark: SparkSession, sent: Iterable[Sent]) -> DataFrame:
+    """Messages of a key, a payload and, if any, a version of the schema."""
+    rows = [
+        (
+            "t",
+            0,
+            1,
+            n,
+            0,
+            *each[:2],
+            None,
+            PUBLISHED,
+            None,
+            {},
+            *(each[2:] or (None,)),
+            None,
+            None,
+            None,
+        )
+        for n, each in enumerate(sent)
+    ]
+    return spark.createDataFrame(rows, ENVELOPE_DDL)
+
+
+def decoded(
+    spark: SparkSession,
+    declared: Topic,
+    sent: Iterable[Sent],
+    schemas: Mapping[int, Schema] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """The decoded rows, in the order of the messages; `_reason` tells the refused."""
+    found = Decoder(declared, schemas).rows(messages(spark, sent))
+    rows: list[dict[str, Any]] = found.toArrow().to_pylist()
+    return sorted(rows, key=lambda row: row["position"]["entry"])
+
+
+def expected(kind: str, token: str) -> Any:
+    try:
+        return value_of(kind, read_json(f'{{"v": {token}}}')["v"])
+    except RefusedError:
+        return REFUSED
+
+
+def differences(cases: Iterable[tuple[str, str, Any, Any]]) -> str:
+    """The first values that were read otherwise than the oracle reads them."""
+    odd = [
+        f"{kind} {token[:80]!r}: {str(found)[:80]!r}, expected {str(right)[:80]!r}"
+        for kind, token, found, right in cases
+        if (type(found), found) != (type(right), right)
+    ]
+    return "\n".join([f"{len(odd)} differ", *odd[:40]]) if odd else ""
+
+
+def found(row: dict[str, Any], name: str) -> Any:
+    if row["_reason"] is not None:
+        return REFUSED
+    value = row[name]
+    return value.astimezone(dt.timezone.utc) if isinstance(value, dt.datetime) else value
+
+
+SHAPES: dict[str, tuple[str, str, Callable[[str, str], str]]] = {
+    "flat": ("", "", lambda name, token: f'{{"id": 1, "{name}": {token}}}'),
+    "after": (
+        'envelope = "debezium"',
+        "",
+        lambda name, token: f'{{"op": "c", "after": {{"id": 1, "{name}": {token}}}}}',
+    ),
+    "at a path": (
+        'envelope = "debezium"',
+        ', path = "source.at.{name}"',
+        lambda name, token: (
+            f'{{"op":"c","after":{{"id":1}},"source":{{"at":{{"{name}" :\t{token}}}}}}}'
+        ),
+    ),
+    "partial": ('updates = "partial"', "", lambda name, token: f'{{"id":1,"{name}":{token} }}'),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_field_is_read_as_documented_or_refused(
+    spark: SparkSession, tmp_path: Path, shape: str
+) -> None:
+    """More than 400 values for each type, in all places that a field may have."""
+    options, at, payload = SHAPES[shape]
+    fields = [
+        f'{name} = {{ type = "{kind}", required = false{at.format(name=name)} }}'
+        for name, kind in FIELDS.items()
+    ]
+    declaration = f'kind = "changelog"\nkey = ["id"]\n{options}'
+    odd = topic("odd", declaration, ['id = "int"', *fields], tmp_path)
+    cases = [(name, kind, token) for name, kind in FIELDS.items() for token in TOKENS]
+    rows = decoded(
+        spark,
+        odd,
+        [(None, payload(name, token).encode("utf-8", "surrogatepass")) for name, _, token in cases],
+    )
+    wrong = differences(
+        (kind, token, found(row, name), expected(kind, token))
+        for row, (name, kind, token) in zip(rows, cases, strict=True)
+    )
+    assert not wrong, wrong
+    reasons = {row["_reason"] for row in rows if row["_reason"]}
+    assert {f"field '{name}' is no {kind}" for name, kind in FIELDS.items()} <= reasons
+
+
+def record(name: str, kind: Any) -> dict[str, Any]:
+    fields = [{"name": "id", "type": "int"}, {"name": name, "type": kind}]
+    return {"type": "record", "name": "Odd", "fields": fields}
+
+
+def avro(definition: Any, value: Any) -> bytes:
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, definition, value)
+    return content.getvalue()
+
+
+def test_an_avro_value_is_read_as_documented_or_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """More than 300 values for each type, as fields of records; and bare ones."""
+    fields = [f'{n} = {{ type = "{kind}", required = false }}' for n, kind in FIELDS.items()]
+    declaration = 'kind = "changelog"\nkey = ["id"]\nschema = "registry"'
+    odd = topic("odd", declaration, ['id = "int"', *fields], tmp_path)
+    schemas: dict[int, Schema] = {}
+    sent: list[Sent] = []
+    cases = []
+    for name, kind in FIELDS.items():
+        for declared_type, written, value in [(t, t, v) for t, v in AVRO] + UNREADABLE:
+            definition = record(name, declared_type)
+            payload = avro(record(name, written), {"id": 1, name: value})
+            schemas[len(sent)] = Schema("AVRO", json.dumps(definition))
+            sent.append((None, payload, len(sent)))
+            cases.append((kind, name, declared_type, written, value))
+    wrong = []
+    for row, (kind, name, declared_type, written, value) in zip(
+        decoded(spark, odd, sent, schemas), cases, strict=True
+    ):
+        try:
+            right = REFUSED if declared_type != written else value_of_avro(kind, value)
+        except RefusedError:
+            right = REFUSED
+        wrong.append((kind, f"{declared_type} {value!r}", found(row, name), right))
+    assert not differences(wrong), differences(wrong)
+
+
+def test_a_message_key_is_read_as_documented_or_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of a tombstone, whose key is a text whatever its type."""
+    texts = [*TEXTS, *(token for token in TOKENS if not token.startswith('"'))]
+    wrong: list[tuple[str, str, Any, Any]] = []
+    for name, kind in FIELDS.items():
+        keyed = topic(name, 'kind = "changelog"\nkey = ["key"]', [f'key = "{kind}"'], tmp_path)
+        for row, text in zip(decoded(spark, keyed, [(t, b"") for t in texts]), texts, strict=True):
+            right = value_of_key(kind, text)
+            wrong.append((kind, text, found(row, "key"), REFUSED if right is None else right))
+    assert not differences(wrong), differences(wrong)
+
+
+@pytest.mark.parametrize("fields", [1, 2])
+def test_a_message_key_is_split_only_where_the_key_has_several_fields(
+    spark: SparkSession, tmp_path: Path, fields: int
+) -> None:
+    """A wrong number of parts is refused, of tombstones and of bare values."""
+    names = ["a", "b"][:fields]
+    keys = ["A", "A|1", "|", "A|", "|1", "A|1|", "A||1", "", None, "12|34", "A|1|x"]
+    for format_, payload in (("json", None), ("json", b""), ("string", b"value")):
+        kept = topic(
+            "kept",
+            f'kind = "changelog"\nkey = {json.dumps(names)}\nschema = "{format_}"',
+            [f'{name} = "string"' for name in (*names, "value")],
+            tmp_path,
+        )
+        rows = decoded(spark, kept, [(key, payload) for key in keys])
+        read = {
+            key: None if row["_reason"] else tuple(row[name] for name in names)
+            for key, row in zip(keys, rows, strict=True)
+        }
+        parts = {
+            key: (key,) if fields == 1 else tuple(key.split("|")) for key in keys if key is not None
+        }
+        right = {key: value if len(value) == fields else None for key, value in parts.items()}
+        assert read == {**right, None: None}

@@ -1,0 +1,258 @@
+"""Payloads read by the topic's schema: Avro in several versions, primitives, bare values."""
+
+import datetime as dt
+import io
+import json
+import struct
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pulsar
+import pytest
+from _pulsar import SchemaType
+from java_client import JavaClient
+from pyspark.sql import Row, SparkSession
+from shop_lake import ShopLake
+from topic import declared
+
+from lake.settings.settings import LakeSettings
+from lakehouse.operate.publish import create_topics
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import LakehouseError
+
+TOPICS = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+schema = "registry"
+delete = { field = "op", equals = "d" }
+[topics.people.fields]
+id = "long"
+op = { type = "string", required = false }
+score = { type = "long", required = false }
+city = { type = "string", required = false }
+balance = { type = "decimal(12,2)", required = false }
+since = { type = "timestamp_ms", required = false }
+born = { type = "date", required = false }
+photo = { type = "binary", required = false }
+
+[topics.colours]
+kind = "changelog"
+key = ["shop", "user"]
+schema = "registry"
+delete = "never"
+[topics.colours.fields]
+shop = "string"
+user = "int"
+colour = "string"
+
+[topics.readings]
+kind = "changelog"
+key = ["sensor"]
+schema = "registry"
+[topics.readings.fields]
+sensor = "string"
+celsius = "double"
+
+[topics.documents]
+kind = "changelog"
+key = ["name"]
+schema = "bytes"
+[topics.documents.fields]
+name = "string"
+content = "binary"
+
+[topics.notes]
+kind = "changelog"
+key = ["name"]
+schema = "string"
+[topics.notes.fields]
+name = "string"
+note = "string"
+"""
+
+BORN, SINCE = dt.date(1815, 12, 10), dt.datetime(2026, 1, 2, 3, 4, 5, 6000, dt.timezone.utc)
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "Person",
+        "fields": [
+            {"name": name, "type": kind, **({"default": None} if isinstance(kind, list) else {})}
+            for name, kind in fields.items()
+        ],
+    }
+
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
+VERSIONS = [
+    record(id="int", score="int"),
+    record(id="int", score="int", city=["null", "string"], op=["null", "string"]),
+    record(
+        id="long",
+        score=["null", "long"],
+        city=["null", "string"],
+        balance=MONEY,
+        since={"type": "long", "logicalType": "timestamp-micros"},
+        born={"type": "int", "logicalType": "date"},
+        photo="bytes",
+    ),
+    record(id="long", op="string"),
+    record(id="string", score="double"),
+]
+
+
+class Raw(pulsar.schema.Schema):  # type: ignore[misc]
+    """A schema of any kind, for payloads that are encoded already."""
+
+    def __init__(self, kind: Any, definition: Any = None) -> None:
+        super().__init__(bytes, kind, definition, "raw")
+
+    def encode(self, obj: bytes) -> bytes:
+        return obj
+
+
+class Registered(ShopLake):
+    """A lake whose topics have schemas in the broker's registry."""
+
+    def send(
+        self, topic: str, key: str, payload: bytes, kind: Any = None, definition: Any = None
+    ) -> None:
+        client = self.settings.connection.client()
+        try:
+            name = self.settings.full_topic(topic)
+            schema = pulsar.schema.BytesSchema() if kind is None else Raw(kind, definition)
+            client.create_producer(name, schema=schema).send(payload, partition_key=key)
+        finally:
+            client.close()
+
+    def send_primitive(
+        self, java: JavaClient, topic: str, key: str, payload: bytes, kind: str
+    ) -> None:
+        """As the Java client does; the Python client keeps such a schema to itself."""
+        schema = {"type": kind, "schema": "", "properties": {}}
+        path = f"{self.settings.pulsar_namespace}/{topic}"
+        with self.settings.connection.http(10) as http:
+            http.post(f"schemas/{path}/schema", json=schema).raise_for_status()
+        producer = java.producer(self.settings.full_topic(topic), checked=True)
+        producer.newMessage().key(key).value(payload).send()
+        producer.close()
+
+    def person(self, version: int, **fields: Any) -> None:
+        schema = VERSIONS[version]
+        self.send("people", str(fields["id"]), avro(schema, fields), SchemaType.AVRO, schema)
+
+    def rows(self, topic: str) -> dict[Any, Row]:
+        key = next(iter(self.topics.topics[topic].fields))
+        return {row[key]: row for row in self.table(f"{topic}_state").collect()}
+
+    def reasons(self, topic: str) -> dict[str, str]:
+        rows = self.table("quarantine").where(f"topic = '{topic}'").collect()
+        return {row["key"]: row["reason"] for row in rows}
+
+
+def avro(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
+    content = io.BytesIO()
+    fastavro.schemaless_writer(content, dict(schema), dict(fields))
+    return content.getvalue()
+
+
+@pytest.fixture
+def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> Registered:
+    lake = Registered(spark, settings, declared(tmp_path, TOPICS))
+    create_topics(settings, lake.topics)
+    with settings.connection.http(10) as http:  # the default would refuse to widen a field
+        path = f"namespaces/{settings.pulsar_namespace}/schemaCompatibilityStrategy"
+        http.put(path, json="ALWAYS_COMPATIBLE").raise_for_status()
+    return lake
+
+
+def test_avro_versions_may_add_drop_and_widen_fields_in_mid_stream(
+    lake: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.person(0, id=1, score=10)
+    lake.person(1, id=2, score=20, city="Turin", op=None)
+    lake.catch_up()
+    wide = {"score": 2**40, "city": None, "balance": Decimal("13.755"), "photo": b"\x00\xff"}
+    lake.person(2, id=2**40, since=SINCE, born=BORN, **wide)
+    lake.person(0, id=3, score=30)
+    lake.person(3, id=1, op="d")
+    lake.person(4, id="x", score=0.5)
+    lake.send("people", "torn", b"\x02", SchemaType.AVRO, VERSIONS[1])
+    long = avro(VERSIONS[0], {"id": 4, "score": 4}) + b"\x00"
+    lake.send("people", "long", long, SchemaType.AVRO, VERSIONS[0])
+    lake.send("people", "no schema", b"{}")
+    lake.catch_up()
+    people = lake.rows("people")
+    assert {key: row["is_deleted"] for key, row in people.items()} == {
+        **{1: True, 2: False, 3: False, 2**40: False}
+    }
+    assert [people[key]["score"] for key in (2, 3, 2**40)] == [20, 30, 2**40]
+    assert [people[key]["city"] for key in (2, 3, 2**40)] == ["Turin", None, None]
+    last = people[2**40]
+    assert last["balance"] == Decimal("13.76")
+    assert last["since"].astimezone(dt.timezone.utc) == SINCE
+    assert (last["born"], bytes(last["photo"])) == (BORN, b"\x00\xff")
+    assert lake.reasons("people") == {
+        "x": "field 'id' is no long",
+        "torn": "payload of schema version 1 is no such Avro record (EOFError)",
+        "long": "payload of schema version 0 is longer than its Avro record",
+        "no schema": "payload of schema version None cannot be read: the registry has no such "
+        "version of the topic's schema",
+    }
+    # Bronze has the bytes, and silver the schemas: nothing hangs on the registry any more.
+    lake.person(1, id=5, score=50, city="Como", op=None)
+    monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [])
+    lake.catch_up()
+    assert lake.rows("people")[5]["city"] == "Como"
+    lake.person(1, id=6, score=60, city="Bari", op=None)
+    other = {"version": 1, "type": "STRING", "data": ""}
+    monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [other])
+    with pytest.raises(LakehouseError, match="Version 1 of the schema of people differs"):
+        lake.catch_up()
+
+
+def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: JavaClient) -> None:
+    lake.send("colours", "x|7", b"red", SchemaType.STRING)
+    lake.send("colours", "x|8", b"\xff", SchemaType.STRING)
+    lake.send("colours", "x", b"blue", SchemaType.STRING)
+    lake.send("colours", "x|many", b"blue", SchemaType.STRING)
+    lake.send("colours", "y|7", b"", SchemaType.STRING)
+    spare = json.dumps({"shop": "z", "user": 9, "colour": "green"}).encode()
+    lake.send("colours", "any", spare, SchemaType.JSON, record(shop="string"))
+    for sensor, form, reading, kind in [
+        ("a", ">d", -0.5, "DOUBLE"),
+        ("f", ">d", 1.0, "DOUBLE"),
+        ("b", ">f", 1.5, "FLOAT"),
+        ("c", ">q", -(2**40), "INT64"),
+        ("d", ">h", 300, "INT16"),
+        ("e", ">?", True, "BOOLEAN"),
+    ]:
+        lake.send_primitive(java, "readings", sensor, struct.pack(form, reading), kind)
+    lake.send("readings", "f", b"")
+    lake.send("documents", "logo", b"\x00\xff")
+    lake.send("notes", "today", 'say "ja" zu Käse'.encode())
+    lake.send("notes", "never", b"\xff")
+    lake.catch_up()
+    colours = {(r["shop"], r["user"]): r["colour"] for r in lake.table("colours_state").collect()}
+    assert colours == {("x", 7): "red", ("z", 9): "green"}
+    assert lake.reasons("colours") == {
+        "x|8": "payload of schema version 0 is no STRING",
+        "x": "the message key does not have the form 'shop|user'",
+        "x|many": "the message key has no int 'user'",
+        "y|7": "payload is empty",
+    }
+    readings = lake.rows("readings")
+    assert {key: row["celsius"] for key, row in readings.items()} == {
+        **{"a": -0.5, "b": 1.5, "c": -(2.0**40), "d": 300.0, "f": None}
+    }
+    assert [key for key, row in readings.items() if row["is_deleted"]] == ["f"]
+    assert lake.reasons("readings") == {"e": "field 'celsius' is no double"}
+    assert bytes(lake.rows("documents")["logo"]["content"]) == b"\x00\xff"
+    assert lake.rows("notes")["today"]["note"] == 'say "ja" zu Käse'
+    assert lake.reasons("notes") == {"never": "payload is not valid UTF-8"}

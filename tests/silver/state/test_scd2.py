@@ -1,0 +1,189 @@
+"""All versions of a row, and lookups of the one that was valid, in any order of arrival."""
+
+import datetime as dt
+import random
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from history_model import Version, Woven, chain, valid
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from messages import json_message
+from model import Message
+from pyspark.sql import SparkSession
+from silver_lake import SilverLake
+from topic import declared
+
+from silver.state.merge_chains import passed, spans
+
+TOPICS = """
+[topics.rates]
+kind = "changelog"
+key = ["currency"]
+sequence = ["version"]
+delete = "never"
+truncate = { field = "op", equals = "t" }
+history = true
+event_time = "at"
+[topics.rates.fields]
+currency = "string"
+version = "int"
+at = "timestamp_ms"
+op = { type = "string", required = false }
+
+[topics.people]
+kind = "changelog"
+key = ["id"]
+merged_into = "parent"
+history = true
+event_time = "at"
+[topics.people.fields]
+id = "string"
+parent = { type = "string", required = false }
+at = "timestamp_ms"
+
+[topics.sales]
+kind = "events"
+key = ["id"]
+event_time = "at"
+[topics.sales.fields]
+id = "int"
+currency = "string"
+person = "string"
+at = "timestamp_ms"
+[topics.sales.lookups]
+rate = { topic = "rates", on = "currency", mode = "as_of" }
+buyer = { topic = "people", on = "person", mode = "as_of" }
+"""
+KEYS, INSTANTS = "ab", range(12)
+# By the number of the message: into whom somebody is merged. Most are in chains, some go round.
+PARENTS = [random.Random(n).choice([None, *"abcd"]) for n in range(24)]
+
+versions = st.builds(
+    Version,
+    key=st.sampled_from([*KEYS, None]),
+    order=st.tuples(st.integers(0, 4), st.integers(0, 30)),
+    at=st.sampled_from(INSTANTS),
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    history=st.lists(versions, max_size=10, unique_by=lambda version: version.order[1]),
+    chance=st.randoms(),
+)
+def test_any_order_cut_and_replay_gives_what_was_valid_at_each_instant(
+    history: list[Version], chance: random.Random
+) -> None:
+    """The rule that silver weaves by, on the model."""
+    shuffled = chance.sample(history, len(history))
+    cuts = sorted(chance.randrange(len(history) + 1) for _ in range(3))
+    batches = [shuffled[i:j] for i, j in pairwise([0, *cuts, len(history)])]
+    woven = Woven()
+    for batch in (*batches, *chance.choices(batches, k=3)):
+        woven.batch(batch)
+    for instant in INSTANTS:
+        assert woven.valid(instant) == valid(history, instant)
+
+
+parents = st.lists(st.sampled_from([None, *"abcd"]), min_size=8, max_size=8)
+
+
+@settings(max_examples=500, deadline=None)
+@given(by_key=st.fixed_dictionaries(dict.fromkeys("abc", parents)))
+def test_chains_of_merges_end_at_each_instant_where_they_end(
+    by_key: dict[str, list[str | None]],
+) -> None:
+    """Of each key the parent at eight instants; `d` is never merged."""
+    merged = {
+        key: [(parent, n, n + 1) for n, parent in enumerate(found) if parent is not None]
+        for key, found in by_key.items()
+    }
+    merged = {key: found for key, found in merged.items() if found}
+    ends, others = list(spans(merged)), set(passed(merged))
+    for instant in range(8):
+        now = {key: found[instant] for key, found in by_key.items()}
+        for key in "abc":
+            links, end = chain(now, key)
+            found = [
+                into for k, begin, until, into in ends if k == key and begin <= instant < until
+            ]
+            assert found == ([end] if now[key] is not None else [])
+            assert {(key, link) for link in links[1:] if link in merged} <= others
+
+
+def rate(version: Version) -> Message:
+    content: dict[str, Any] = {"currency": version.key, "version": version.order[0]}
+    content["op"] = "t" if version.key is None else "u"
+    return json_message("rates", version.order[1], str(version.key), **content, at=version.at)
+
+
+def person(version: Version) -> Message:
+    fields = {"id": version.key, "at": version.at, "parent": PARENTS[version.order[1]]}
+    return json_message("people", version.order[1], **fields)
+
+
+def instant(value: dt.datetime) -> int:
+    return round(value.timestamp() * 1000)
+
+
+def test_real_tables_hold_what_was_valid_whatever_came_when(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Invariants 3 and 4: a full replay gives the same tables, the numbers of batches apart."""
+    rng = random.Random(4)
+    rates = [
+        Version(rng.choice([*KEYS * 3, None]), (rng.randrange(8), n), rng.choice(INSTANTS))
+        for n in range(24)
+    ]
+    people = [Version(rng.choice("abc"), (0, n), rng.choice(INSTANTS)) for n in range(24)]
+    sales = {n: (rng.choice("abc"), rng.choice("abc"), at) for n, at in enumerate([*INSTANTS] * 3)}
+    messages = [*map(rate, rates), *map(person, people)]
+    messages += [
+        json_message("sales", n, id=n, currency=currency, person=buyer, at=at)
+        for n, (currency, buyer, at) in sales.items()
+    ]
+    found = []
+    for name, count in (("cut", 2), ("whole", 1)):
+        lake = SilverLake(spark, tmp_path / name, declared(tmp_path, TOPICS))
+        rng.shuffle(messages)
+        for batch in range(count):
+            lake.put(messages[batch::count])
+            lake.refine()
+        assert lake.table("quarantine").count() == 0
+        tables = [
+            lake.table(f"{topic}_history").orderBy("position") for topic in ("rates", "people")
+        ]
+        tables.append(lake.table("enriched_sales").drop("arrived_batch").orderBy("id"))
+        found.append([table.drop("silver_batch").collect() for table in tables])
+    assert found[0] == found[1]
+    *histories, enriched = found[0]
+    for rows, given_ in zip(histories, (rates, people), strict=True):
+        assert [row["position"]["entry"] for row in rows] == [each.order[1] for each in given_]
+        for at in INSTANTS:
+            held = {
+                row[0]: row["position"]["entry"]
+                for row in rows
+                if row[0] is not None
+                and instant(row["valid_from"]) <= at
+                and (row["valid_to"] is None or at < instant(row["valid_to"]))
+            }
+            assert held == {key: each.order[1] for key, each in valid(given_, at).items()}, at
+    ends = dict[int, tuple[int, str | None]]()
+    for row in enriched:
+        currency, buyer, at = sales[row["id"]]
+        expected = [valid(rates, at).get(currency), valid(people, at).get(buyer)]
+        places = [row["rate_position"], row["buyer_position"]]
+        assert [each and each["entry"] for each in places] == [
+            each and each.order[1] for each in expected
+        ]
+        assert row["missing_lookups"] == expected.count(None)
+        if row["buyer"] is not None:
+            then = valid(people, at)
+            now = {key: PARENTS[version.order[1]] for key, version in then.items()}
+            ends[row["id"]] = len((walk := chain(now, buyer))[0]), walk[1]
+            assert row["buyer"]["resolved_id"] == walk[1], (row["id"], walk)
+    assert any(links > 2 and end for links, end in ends.values()), "of a chain of two merges"
+    assert any(end is None for _, end in ends.values()), "of a cycle"
+    assert any(row["mark"] == "truncated" for row in histories[0])

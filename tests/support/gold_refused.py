@@ -1,0 +1,163 @@
+"""Builds of gold that come to nothing: a test fails, dbt is killed, somebody else writes in
+`gold_build`, and the clock is set back."""
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from collector import Collector, Event
+from deltalake import DeltaTable
+from gold_checks import published, versions
+from live_shop import until
+from planted_shop import write_rows
+from shop_lake import ShopLake
+
+from gold.build import PROJECT, build_gold, prepare_build
+from gold.errors import GoldError
+from gold.lock import alone
+from gold.results import BuildResult
+from gold.sql_client import query_endpoint
+from gold.tables import RUNS
+from lake.settings.settings import LakeSettings
+from lake.tables.arrow import DirectTable
+from lake.tables.sql import delta_at
+from lake.tables.table import APPEND_ONLY
+
+Readable = tuple[dict[str, list[str]], dict[str, int]]
+
+
+class Refused(NamedTuple):
+    """What readers had, rows and versions, and what was said and booked of the failed build.
+
+    disturbed: the error of a build whose table somebody else has restored meanwhile. bare: a bare
+    dbt in its schema at the same time.
+    """
+
+    readable: Readable
+    readable_when_failed: Readable
+    readable_when_killed: Readable
+    readable_when_disturbed: Readable
+    error: str
+    disturbed: str
+    bare: subprocess.CompletedProcess[str]
+    runs: list[dict[str, Any]]
+    told: list[Event]
+
+
+def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
+    """Let a further order come, and twice begin a build that has it."""
+    settings = lake.settings
+    _a_day_ahead(lake, "silver", "cuts", "committed_at")
+    _a_day_ahead(lake, "gold", "cuts", "published_at")
+    more = folder / "more"
+    more.mkdir()
+    with (shop_files / "orders.csv").open() as lines:
+        line = next(line for line in csv.DictReader(lines) if line["paid_at"])
+    write_rows(more / "orders.csv", [{**line, "line_item_id": "88888888"}])
+    lake.fill(more)
+    readable = _readable(settings)
+
+    project = folder / "project"
+    shutil.copytree(PROJECT, project)
+    never = "select account_id, points from {{ ref('reward_points') }} where points = 0"
+    (project / "tests" / "assert_nobody_has_no_points.sql").write_text(never)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("gold.build.PROJECT", project)
+        with pytest.raises(GoldError) as error:
+            build_gold(settings)
+    when_failed = _readable(settings)
+    runs = DirectTable(RUNS, settings).rows(["name", "outcome"], "status = 'fail'")
+    told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nobody_has_no_points")]
+
+    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
+    undone = staged.version() + 1
+    command = [sys.executable, "-m", "gold", "--available-now"]
+    with subprocess.Popen(command, env=environment(settings), start_new_session=True) as running:
+        try:
+            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the orders of the run")
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    when_killed = _readable(settings)
+
+    ended: list[subprocess.CompletedProcess[str]] = []
+
+    def disturb() -> None:
+        ended.append(bare_dbt(settings, folder / "bare", "gold_build", "stg_orders"))
+        orders = DeltaTable(staged.table_uri)
+        last = orders.history(1)[0]
+        sql = f"restore table gold_build.stg_orders to version as of {orders.version() - 1}"
+        assert last["operation"] == "MERGE", "the orders of the build"
+        query_endpoint(settings, sql)
+
+    with pytest.raises(GoldError) as disturbed:
+        build_beside(settings, disturb)
+    return Refused(
+        *(readable, when_failed, when_killed, _readable(settings)),
+        *(str(error.value), str(disturbed.value), ended[0], runs, told),
+    )
+
+
+def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult:
+    """Build and publish gold; when the orders are staged, dbt stands still until `act` is done."""
+    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
+    with alone(settings), prepare_build(settings) as build, ThreadPoolExecutor(1) as thread:
+        published = staged.history(1)[0]["version"]
+        running = thread.submit(build.run)
+
+        def is_staged() -> bool:
+            last = DeltaTable(staged.table_uri).history(1)[0]
+            return bool(last["version"] > published and last["operation"] == "MERGE")
+
+        until(lambda: running.done() or is_staged(), "the orders of the build")
+        if not running.done():
+            os.kill(build.process.pid, signal.SIGSTOP)
+            try:
+                act()
+            finally:
+                os.kill(build.process.pid, signal.SIGCONT)
+        return running.result()
+
+
+def bare_dbt(
+    settings: LakeSettings, folder: Path, schema: str, select: str
+) -> subprocess.CompletedProcess[str]:
+    """`dbt build` as an analytics engineer runs it."""
+    own = {"DBT_TARGET_PATH": str(folder / "target"), "DBT_LOG_PATH": str(folder / "logs")}
+    return subprocess.run(
+        [Path(sys.executable).with_name("dbt"), "build", "--select", select],
+        cwd=PROJECT,
+        env=environment(settings) | own | {"LAKEHOUSE_DBT_SCHEMA": schema},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def environment(settings: LakeSettings) -> dict[str, str]:
+    return {
+        **os.environ,
+        "LAKEHOUSE_HOME": str(settings.home_dir),
+        "LAKEHOUSE_LAKE": str(settings.lake_dir),
+        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_TOPICS": str(settings.topics),
+    }
+
+
+def _readable(settings: LakeSettings) -> Readable:
+    return published(settings), versions(settings)
+
+
+def _a_day_ahead(lake: ShopLake, layer: str, table: str, instant: str) -> None:
+    """As if the clock had been wrong until now, when it was set back."""
+    place = delta_at(lake.settings.table_path(layer, table))
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = false)")
+    lake.spark.sql(f"UPDATE {place} SET {instant} = {instant} + INTERVAL 1 DAY")
+    lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = true)")

@@ -1,0 +1,105 @@
+"""A real topic of the suite's broker: what a test sends, and where the broker says it is."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pulsar
+
+from lake.settings.settings import LakeSettings
+from lake.topics.topic import Topic
+from lake.topics.topic_file import TopicFile, load_topics
+from pulsar_spark.broker.admin import PulsarAdmin
+
+
+class Sent(NamedTuple):
+    """A message as bronze must hold it."""
+
+    partition: int
+    ledger: int
+    entry: int
+    batch_index: int
+    key: str | None
+    payload: bytes | None
+    event_time_ms: int | None
+    properties: tuple[tuple[str, str], ...]
+
+
+class Outgoing(NamedTuple):
+    payload: bytes
+    key: str | None = None
+    event_time_ms: int | None = None
+    properties: dict[str, str] = {}  # noqa: RUF012 - never changed
+
+
+def events(name: str, partitions: int = 1) -> TopicFile:
+    """A topic file with one topic, whose payloads nobody decodes."""
+    fields: dict[str, Any] = {"id": "long"}
+    topic = Topic(name=name, kind="events", key=["id"], partitions=partitions, fields=fields)
+    return TopicFile(topics={name: topic})
+
+
+def declared(folder: Path, text: str) -> TopicFile:
+    """A topic file of a text."""
+    file = folder / "topics.toml"
+    file.write_text(text)
+    return load_topics(file)
+
+
+class LiveTopic:
+    """A topic of a namespace that is the test's own."""
+
+    def __init__(self, settings: LakeSettings, name: str, partitions: int) -> None:
+        self.settings = settings
+        self.name = settings.full_topic(name)
+        self.topics = events(name, partitions)
+        self.create(partitions)
+
+    def create(self, partitions: int) -> None:
+        with PulsarAdmin(self.settings.connection) as admin:
+            admin.ensure_namespace(self.settings.pulsar_namespace)
+            admin.ensure_topic(self.name, partitions)
+
+    def delete(self) -> None:
+        with PulsarAdmin(self.settings.connection) as admin:
+            admin.delete_topic(self.name)
+
+    def send(self, messages: Iterable[Outgoing], *, batched: bool = False) -> list[Sent]:
+        """Send and wait for the broker's word on each."""
+        client = self.settings.connection.client()
+        found: list[Sent] = []
+        producer = client.create_producer(
+            self.name,
+            batching_enabled=batched,
+            batching_max_messages=7,
+            batching_max_publish_delay_ms=50,
+            batching_type=pulsar.BatchingType.KeyBased,
+            block_if_queue_full=True,
+        )
+        try:
+            for message in messages:
+                producer.send_async(message.payload, _keep(found, message), **_options(message))
+            producer.flush()
+        finally:
+            client.close()
+        return found
+
+
+def _options(message: Outgoing) -> dict[str, Any]:
+    options: dict[str, Any] = {"properties": message.properties}
+    if message.key is not None:
+        options["partition_key"] = message.key
+    if message.event_time_ms is not None:
+        options["event_timestamp"] = message.event_time_ms
+    return options
+
+
+def _keep(found: list[Sent], message: Outgoing) -> Any:
+    def confirmed(result: Any, message_id: Any) -> None:
+        assert result == pulsar.Result.Ok, result
+        place = (message_id.partition(), message_id.ledger_id(), message_id.entry_id())
+        properties = tuple(sorted(message.properties.items()))
+        content = (message.key, message.payload, message.event_time_ms, properties)
+        found.append(Sent(*place, max(message_id.batch_index(), 0), *content))
+
+    return confirmed

@@ -1,0 +1,52 @@
+"""Some knowledge has one place; import-linter checks the direction of imports beside this."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop")
+# Words that only these files may have in their literals, and why others may not.
+KNOWN_BY = {
+    # Spark's checkpoint files: a change of Spark's format must be mended in one place.
+    "offsets": "lake/streams/",
+    "commits": "lake/streams/",
+    # Delta's log. The purge of `lakehouse forget` deletes what is in it.
+    "_delta_log": ("lake/tables/", "lakehouse/erasure/purge.py"),
+}
+MODULES = 15  # in a folder; gold loses its evaluation to the shop
+
+
+def files() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from (ROOT / package).rglob("*.py")
+
+
+def literals(file: Path) -> Iterator[str]:
+    """The parts of paths in the literals of a file, without its docstrings."""
+    tree = ast.parse(file.read_text())
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
+    docs = {ast.get_docstring(node, clean=False) for node in nodes}
+    for node in ast.walk(tree):
+        value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+        if isinstance(value, str) and value not in docs:
+            yield from value.split("/")
+
+
+@pytest.mark.parametrize("word", KNOWN_BY)
+def test_one_place_knows_the_files_of_spark_and_delta(word: str) -> None:
+    found = {str(file.relative_to(ROOT)) for file in files() if word in literals(file)}
+    assert found, "the word is looked for in a way that finds it"
+    assert not [name for name in sorted(found) if not name.startswith(KNOWN_BY[word])]
+
+
+def test_no_folder_holds_more_than_a_reader_can_survey() -> None:
+    folders = {file.parent for file in files()}
+    counted = {
+        str(folder.relative_to(ROOT)): len([f for f in folder.glob("*.py") if f.stem[0] != "_"])
+        for folder in folders
+    }
+    assert {name: n for name, n in counted.items() if n > MODULES and name != "gold"} == {}
