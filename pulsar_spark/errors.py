@@ -9,6 +9,8 @@
 Each message says where the error occurred, what happened, what it means and what to do.
 """
 
+import importlib.util
+
 
 class LakehouseError(Exception):
     """An error whose message is meant for the user and is shown without a traceback.
@@ -37,3 +39,24 @@ class DataLossError(LakehouseError):
 
 class CheckpointError(LakehouseError):
     """A checkpoint, a table and a topic do not belong together."""
+
+
+def require_library(library: str, extra: str, option: str) -> None:
+    """Check that a library is installed that only some options need.
+
+    Called where options are parsed, so a query fails at its start and not at the first loss.
+
+    Args:
+        library: the name of the module to import.
+        extra: the extra of `pulsar-spark` that installs it.
+        option: the option that needs it.
+
+    Raises:
+        SettingsError: the library is not installed.
+    """
+    if importlib.util.find_spec(library) is None:
+        message = (
+            f"Option '{option}' needs the library {library}, which is not installed. Install it "
+            f"with `pip install 'pulsar-spark[{extra}]'`."
+        )
+        raise SettingsError(message)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from pulsar_spark.broker.connection import OPTION_OF, Connection, boolean
 from pulsar_spark.eras import Partitionings, partitionings
-from pulsar_spark.errors import SettingsError
+from pulsar_spark.errors import SettingsError, require_library
 from pulsar_spark.offsets import Offset, from_json
 
 # Where to begin or end: one end of the topic, a position for each partition, or an instant in epoch
@@ -99,6 +99,9 @@ class PulsarOptions:
                 f"it has {' and '.join(named) or 'none'}."
             )
             raise SettingsError(message)
+        for name in ("dataLossTable", "incompleteTable"):
+            if given.get(name):
+                require_library("deltalake", "losses", name)
         return cls(
             connection=Connection.parse(given),
             topics=_topics(given),

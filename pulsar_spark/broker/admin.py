@@ -2,13 +2,14 @@
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import httpx
-from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from pulsar_spark.broker.connection import Connection
 from pulsar_spark.errors import BrokerError
@@ -17,6 +18,7 @@ from pulsar_spark.plan.ledgers import Ledger, PartitionLog
 
 GLANCE_SECONDS = 2.0
 DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
+WAIT_SECONDS = (0.1, 2.0)  # between two attempts: the first wait, which doubles, and the longest
 REDIRECTS = 6  # in a row; a topic that moves between brokers takes two or three
 OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
 EVICTS = "consumer_backlog_eviction"  # a policy of backlog quotas
@@ -337,7 +339,7 @@ class PulsarAdmin:
 
     def _ask(self, method: str, path: str, **content: Any) -> httpx.Response:
         try:
-            return self._ask_patiently(method, path, **content)
+            return self._ask_patiently(partial(self._ask_once, method, path, **content))
         except (httpx.HTTPError, _NotYetError) as error:
             message = (
                 f"No answer from the Pulsar broker at {self._url} ({error}). Start it "
@@ -383,13 +385,21 @@ class PulsarAdmin:
             raise BrokerError(message)
         return str(place)
 
-    @retry(
-        retry=retry_if_exception_type((httpx.TransportError, _NotYetError)),
-        wait=wait_exponential(multiplier=0.1, max=2),
-        stop=stop_after_delay(DEADLINE_SECONDS),
-        reraise=True,
-    )
-    def _ask_patiently(
+    @staticmethod
+    def _ask_patiently(ask: Callable[[], httpx.Response]) -> httpx.Response:
+        """Repeat a request until the broker answers, or for as long as a restart takes."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        wait, longest = WAIT_SECONDS
+        while True:
+            try:
+                return ask()
+            except (httpx.TransportError, _NotYetError):
+                if time.monotonic() + wait > deadline:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, longest)
+
+    def _ask_once(
         self,
         method: str,
         path: str,
@@ -400,10 +410,16 @@ class PulsarAdmin:
         without_body: bool = False,
         **content: Any,
     ) -> httpx.Response:
-        """Ask until the broker answers.
+        """Ask the broker, and raise `_NotYetError` for an answer that may change.
 
-        `is_gone` tells whether its 500 is no passing trouble, `is_there` whether its 404 is one,
-        `is_not_yet` whether a good answer is that it is not ready.
+        Args:
+            method: of HTTP.
+            path: below the base of the admin API.
+            is_gone: asked after a 500: whether the topic does not exist.
+            is_not_yet: whether a good answer means that the broker is not ready.
+            is_there: asked after a 404: whether the topic exists, so the 404 is temporary.
+            without_body: whether only the headers of the answer are needed.
+            content: what httpx sends.
         """
         response = self._send(method, path, without_body=without_body, **content)
         ownerless = response.status_code == 412 and OWNERLESS in response.text

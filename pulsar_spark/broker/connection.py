@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pulsar_spark.errors import SettingsError
+from pulsar_spark.errors import SettingsError, require_library
 from pulsar_spark.log_masking import hide
 
 if TYPE_CHECKING:  # planners need no client, and readers no HTTP
@@ -59,10 +59,10 @@ class Connection:
     tls_allow_insecure_connection: bool = False
 
     def __post_init__(self) -> None:
-        """See that what goes together is there together.
+        """Check that options which need each other are set together.
 
         Raises:
-            SettingsError: it is not.
+            SettingsError: one is missing, two conflict, or the library for OAuth2 is not installed.
         """
         _both("oauth2IssuerUrl", self.oauth2_issuer_url, "oauth2KeyFile", self.oauth2_key_file)
         _both("tlsCertificateFile", self.tls_certificate_file, "tlsKeyFile", self.tls_key_file)
@@ -71,6 +71,8 @@ class Connection:
         if len(named) > 1:
             message = f"{' and '.join(named)} each say who we are to the broker; set one of them."
             raise SettingsError(message)
+        if self.oauth2_key_file:
+            require_library("httpx_auth", "oauth2", "oauth2KeyFile")
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Connection":

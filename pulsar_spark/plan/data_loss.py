@@ -3,9 +3,7 @@
 import datetime as dt
 from dataclasses import dataclass, field
 
-import deltalake
 import pyarrow as pa
-from deltalake.exceptions import TableNotFoundError
 
 from pulsar_spark.offsets import Position
 from pulsar_spark.records import append_record
@@ -62,6 +60,9 @@ class LossTable:
         return after
 
     def _ranges(self, subscription: str, partition: str) -> list[tuple[str, str | None]]:
+        import deltalake
+        from deltalake.exceptions import TableNotFoundError
+
         try:
             table = deltalake.DeltaTable(self.path, storage_options=self.storage)
         except TableNotFoundError:
