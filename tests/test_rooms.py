@@ -1,10 +1,12 @@
 """Some knowledge has one place; import-linter checks the direction of imports beside this."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+from lake.topics.topic_file import load_topics
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop")
@@ -16,11 +18,20 @@ KNOWN_BY = {
     # Delta's log. The purge of `lakehouse forget` deletes what is in it.
     "_delta_log": ("lake/tables/", "lakehouse/erasure/purge.py"),
 }
+# The packages that know no topic, field or model of the shop, and what they may name all the same.
+ENGINE = ("pulsar_spark", "lake", "bronze", "silver")
+SHOPS_NAMES = {
+    ("lake/topics/topic.py", "orders"): "the reserved column that holds the order of each field",
+    ("silver/contract/tables.py", "orders"): "the same column of partial updates",
+    ("silver/state/partial_updates.py", "orders"): "the same column of partial updates",
+}
+# Names of columns that any domain has, or that the envelope of every message has as well.
+COMMON = {"id", "user", "name", "created_at", "updated_at", "event_time"}
 MODULES = 15  # in a folder; gold loses its evaluation to the shop
 
 
-def files() -> Iterator[Path]:
-    for package in PACKAGES:
+def files(packages: Iterable[str] = PACKAGES) -> Iterator[Path]:
+    for package in packages:
         yield from (ROOT / package).rglob("*.py")
 
 
@@ -41,6 +52,34 @@ def test_one_place_knows_the_files_of_spark_and_delta(word: str) -> None:
     found = {str(file.relative_to(ROOT)) for file in files() if word in literals(file)}
     assert found, "the word is looked for in a way that finds it"
     assert not [name for name in sorted(found) if not name.startswith(KNOWN_BY[word])]
+
+
+def names_of_the_shop() -> set[str]:
+    """Its topics, their fields, and the models of its dbt project."""
+    topics = load_topics(ROOT / "shop" / "topics.toml").topics
+    fields = {name for topic in topics.values() for name in topic.fields}
+    models = {file.stem for file in (ROOT / "dbt_project" / "models").rglob("*.sql")}
+    assert {"orders", "users", "items"} <= {*topics}
+    assert len(models) > 5
+    return ({*topics} | fields | models) - COMMON
+
+
+def test_the_engine_names_nothing_of_the_shop() -> None:
+    shop = names_of_the_shop()
+    found = {
+        (str(file.relative_to(ROOT)), name)
+        for file in files(ENGINE)
+        for name in {*literals(file), *identifiers(file)} & shop
+    }
+    assert found == {*SHOPS_NAMES}
+
+
+def identifiers(file: Path) -> Iterator[str]:
+    """The variables, parameters, functions and classes of a file."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        for part in ("id", "arg", "name"):
+            if isinstance(name := getattr(node, part, None), str):
+                yield name
 
 
 def test_no_folder_holds_more_than_a_reader_can_survey() -> None:
