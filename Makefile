@@ -31,7 +31,8 @@ test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server: kills, clu
 	LAKEHOUSE_S3=1 $(BIN)/python -m pytest -k "s3 or bucket"
 
 nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of the driver, and chaos
-	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 \
+	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
+		LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 \
 		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 keep-release: $(VENV)/ready ## Keep a lake as this version leaves it, for later ones to go on with

@@ -36,10 +36,8 @@ from lake.topics.topic_file import TopicFile, load_topics
 from silver.contract.tables import silver_tables
 from silver.records.masking import protection
 
-WAIT_AND_RUN = (
-    "import json, sys; from gold.dbt_client import cli; arguments = sys.stdin.readline(); "
-    "arguments and cli(json.loads(arguments))"
-)
+# Folders of the dbt project that decide what the tables hold. Tests and docs do not.
+MADE_FROM = ("macros", "models", "seeds", "snapshots")
 ROWS_SHOWN = 3
 
 log = structlog.get_logger()
@@ -207,7 +205,7 @@ def prepare_build(
         output = stack.enter_context(log_file.open("w"))
         process = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-c", WAIT_AND_RUN],
+                [sys.executable, "-m", "gold.dbt_client", "--wait"],
                 cwd=PROJECT,
                 env=dbt_environment(settings, target, BUILT) | {"LAKEHOUSE_BUILD": build},
                 stdin=subprocess.PIPE,
@@ -242,7 +240,9 @@ def build_gold(
 
 def _checksum(gate: Mapping[str, object]) -> str:
     """Of all that decides what the models give: themselves, and what they may see of silver."""
-    files = [PROJECT / "dbt_project.yml", *sorted(PROJECT.glob("m[ao]*/**/*.sql"))]
+    files = [PROJECT / "dbt_project.yml"]
+    for folder in MADE_FROM:
+        files += sorted(f for f in (PROJECT / folder).rglob("*") if f.suffix in (".sql", ".csv"))
     parts = [file.read_bytes() for file in files] + ([json.dumps(gate).encode()] if gate else [])
     return hashlib.sha256(b"".join(parts)).hexdigest()
 

@@ -5,7 +5,9 @@ is checked, as that of our own client is. All our runs of dbt go through this.
 """
 
 import inspect
+import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,21 @@ from dbt.cli.main import cli as dbt
 from thrift.transport.TSSLSocket import TSSLSocket
 
 from gold.sql_client import ANY_PASSWORD, TRUST_ENV, SqlError, plain_sasl, tls_context
+
+WAIT = "--wait"
+
+
+def main() -> None:
+    """Run dbt with the arguments of this process.
+
+    With `--wait` alone, load dbt and wait for the arguments: a JSON list in a line of standard
+    input. `lakehouse gold` starts this process early, because loading dbt takes longer than many
+    builds. If the input ends, nothing is run.
+    """
+    if sys.argv[1:] != [WAIT]:
+        cli()
+    elif line := sys.stdin.readline():
+        cli(json.loads(line))
 
 
 def cli(arguments: list[str] | None = None) -> None:
@@ -43,4 +60,4 @@ def _checked_transport(
 
 
 if __name__ == "__main__":
-    cli()
+    main()

@@ -36,8 +36,9 @@ from lake.tables.java_source import classes_folder
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.offsets import Position
 
-POINTS = os.environ.get("LAKEHOUSE_CRASH_POINTS", "3")
-SAMPLE = None if POINTS == "all" else int(POINTS)
+POINTS = os.environ.get("LAKEHOUSE_CRASH_POINTS", "1")
+ALL = POINTS == "all"
+SAMPLE = None if ALL else int(POINTS)
 SEED = 23
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 PATHS = {  # audit events of the standard library: which arguments are a path, and which its folder
@@ -50,7 +51,19 @@ PATHS = {  # audit events of the standard library: which arguments are a path, a
     "os.utime": ((0, 3),),
     "os.chmod": ((0, 2),),
 }
-PACKAGES = ("deltalake", "bronze", "silver", "gold", "lakehouse", "tests")
+PACKAGES = (
+    *(
+        "deltalake",
+        "pulsar_spark",
+        "lake",
+        "bronze",
+        "silver",
+        "gold",
+        "lakehouse",
+        "shop",
+        "tests",
+    ),
+)
 DELTA_RS = ("restore", "vacuum", "create_checkpoint", "create_write_transaction")
 ARROW = ("delete_file", "delete_dir", "copy_file", "move", "open_output_stream")
 OF_DATA = (".parquet", ".bin", ".crc")  # nobody reads them before a commit names them
