@@ -84,7 +84,7 @@ class DirectTable:
         return bool(keys.join(near, keys.column_names, join_type="left semi").num_rows == 0)
 
     def finds_by(self, column: str) -> bool:
-        """Whether `find` supports a column, which must hold integers or strings."""
+        """Whether rows can be found by the values of a column: only by integers and strings."""
         kind = pa.schema(self._delta.schema().to_arrow()).field(column).type
         return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
@@ -150,9 +150,9 @@ class DirectTable:
         return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
 
     def overlap(self, column: str) -> float:
-        """How far files overlap: in how many files, on average, a column's value range occurs.
+        """In how many files, on average, a value of a column may be, judged by the files' ranges.
 
-        The value is 1 if each value is in only one file, and 0 for a table without files.
+        1 if each value is in only one file, 0 for a table without files.
         """
         files = files_of(self._delta)
         names = [f"{bound}.{column}" for bound in ("min", "max")]

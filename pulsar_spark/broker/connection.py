@@ -225,7 +225,7 @@ class Connection:
         return ("tls", "") if self.tls_certificate_file else ("", "")
 
     def tls(self, url: str) -> ssl.SSLContext:
-        """The TLS context for connections to an address. Not usable if the address is not TLS."""
+        """The TLS context for connections to an address. It has no effect on a plain address."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if url.startswith(("https://", "pulsar+ssl://")):  # reading the authorities takes a while
             authorities = _there("tlsTrustCertsFile", self.tls_trust_certs_file)
