@@ -1,12 +1,12 @@
-"""One batch of a topic into its bronze table, once.
+"""Lands one batch of a topic in its bronze table, exactly once.
 
-A small batch is collected and appended by delta-rs (`direct.py`): Spark's sink asks, before it
-writes, which batches the table has, and Delta reads its whole log for that with a job of three
-stages, each time. A large one is written by Spark's tasks. Both note the batch in the table under
-the id of the query, as Spark's sink does, and a replay of the batch is recognised by it.
+A small batch is collected in the driver and appended by delta-rs (`lake/tables/arrow.py`). Spark's
+sink would first ask which batches the table has, for which Delta reads its whole log with a
+three-stage job each time. A large batch is written by Spark's tasks. Both ways record the batch in
+the table under the query's id, as Spark's sink does, so that a replay of the batch is recognised.
 
-The planner's estimate decides which way a batch takes, so that no message is read twice. Only a
-batch with far more messages than estimated is read again.
+The planner's estimate decides between the two, so that no message is read twice. Only a batch with
+far more messages than estimated is read again.
 """
 
 from functools import cached_property
@@ -20,15 +20,15 @@ from lake.tables.arrow import DirectTable
 from lake.tables.table import TableSpec
 from pulsar_spark.offsets import Estimate, estimate_of
 
-FEW = 50_000  # messages, which also a stream has waiting that was away for a minute
+FEW = 50_000  # messages; as many may wait for a stream that was down for a minute
 DRIVER_BYTES = 128 << 20
-GROWTH = 16  # bytes in memory for each byte at the broker, until a batch shows that it is more
-ENOUGH_BYTES = 1 << 20  # a batch with fewer says little about growth
-CAUTION = 256  # a batch that was under way when the driver died may have been too large for it
+GROWTH = 16  # bytes in memory per byte at the broker, unless a batch has shown that it is more
+ENOUGH_BYTES = 1 << 20  # a smaller batch says little about growth
+CAUTION = 256  # divides DRIVER_BYTES for a repeated batch, which may have killed the driver
 
 
 class Landing:
-    """Lands the batches of one query."""
+    """Lands the batches of one query. `land` is its `foreachBatch` function."""
 
     def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
         self._path = table.path(settings)
@@ -37,18 +37,19 @@ class Landing:
         self._repeats = checkpoint.unfinished
         self._upkeep = BronzeUpkeep(settings, table, checkpoint)
         self._growth: float = GROWTH
-        self._more = 1.0  # how many times the estimated messages the last batch had
+        self._more = 1.0  # messages in the last batch per estimated message, at least 1
 
     def land(self, batch: DataFrame, batch_id: int) -> None:
-        """Append the messages of a batch, and see to the table now and then.
+        """Append the messages of a batch, and maintain the table now and then.
 
-        Called again with the same batch after a crash, it appends nothing if they are there.
+        After a crash, Spark calls it again with the same batch. Messages that are in the table
+        already are not appended again.
         """
         self._append(batch, batch_id)
         self._upkeep.run(batch_id)
 
     def _append(self, batch: DataFrame, batch_id: int) -> None:
-        """By the driver, or by Spark's tasks."""
+        """Append the messages of a batch, from the driver or from Spark's tasks."""
         [stored] = self._checkpoint.ends(batch_id).values()
         estimate = estimate_of(stored)
         self._table.refresh()
@@ -72,17 +73,17 @@ class Landing:
             self._learn(estimate, self._table.count_rows() - before)
 
     def _is_small(self, estimate: Estimate, *, is_repeated: bool) -> bool:
-        """Whether the driver can hold a batch, and is faster with it than Spark's tasks."""
+        """Whether a batch fits into the driver's memory and is faster to append from there."""
         room = DRIVER_BYTES // CAUTION if is_repeated else DRIVER_BYTES
         return estimate.messages * self._more <= FEW and estimate.bytes * self._growth <= room
 
     def _learn(self, estimate: Estimate, messages: int, size: int = 0) -> None:
-        """Note how far an estimate was exceeded.
+        """Record by how much a batch exceeded its estimate.
 
         Args:
-            estimate: the estimate of a batch.
-            messages: number of messages that the batch had.
-            size: bytes that they took in memory, if known.
+            estimate: the estimate of the batch.
+            messages: the number of its messages.
+            size: the bytes that they took in memory, 0 if unknown.
         """
         self._more = max(messages / max(estimate.messages, 1), 1)
         if size >= ENOUGH_BYTES:
@@ -90,5 +91,5 @@ class Landing:
 
     @cached_property
     def _query(self) -> str:
-        """The id of the query; its checkpoint has it since the query was started."""
+        """The id of the query. Its checkpoint contains the id once the query has started."""
         return query_id(self._checkpoint.path)

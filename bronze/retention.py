@@ -1,7 +1,7 @@
-"""What the broker may drop of a topic before bronze has landed it.
+"""Finds policies by which the broker may drop messages of a topic before bronze has landed them.
 
-The durable subscription of a query keeps what is unread, whatever the retention is. Two policies
-drop messages all the same: a message TTL, and a backlog quota that evicts.
+The durable subscription of a query keeps unread messages, regardless of the retention policy. Two
+other policies drop them nevertheless: a message TTL, and a backlog quota that evicts.
 """
 
 import datetime as dt
@@ -13,11 +13,11 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id
 from pulsar_spark.broker.admin import EVICTS, PulsarAdmin
 
-NEAR = 0.5  # of what is allowed, from which on the loss is near
+NEAR = 0.5  # a loss is near when more than this fraction of a limit is used
 
 
 class Risk(NamedTuple):
-    """A way to lose messages, and whether it is near."""
+    """A way in which messages may be lost, its remedy, and whether the loss is near."""
 
     what: str
     remedy: str
@@ -27,10 +27,10 @@ class Risk(NamedTuple):
 def risks(
     admin: PulsarAdmin, settings: LakeSettings, topic: str, now: dt.datetime
 ) -> Iterator[Risk]:
-    """How messages of a topic may be lost before they are landed.
+    """Find the ways in which messages of a topic may be lost before they land.
 
     Raises:
-        BrokerError: the broker does not answer, or has no such topic.
+        BrokerError: the broker does not answer, or does not have the topic.
     """
     name = settings.full_topic(topic)
     checkpoint = checkpoint_id(settings, query_name(topic))
@@ -48,7 +48,7 @@ def risks(
 
 
 def _age(stats: dict[str, Any], now: dt.datetime) -> float:
-    """Seconds since the oldest unread message was published, 0 if there is none."""
+    """Seconds since the oldest unread message was published; 0 if there is none."""
     oldest = stats.get("earliestMsgPublishTimeInBacklog", 0)
     waits = stats.get("msgBacklog", 0) > 0 and oldest > 0
     return max(now.timestamp() - oldest / 1000, 0) if waits else 0.0

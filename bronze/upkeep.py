@@ -1,9 +1,8 @@
-"""Upkeep of a table by the query that writes it, between two batches (invariant 5): what is small
-and what is old.
+"""Maintains a table between two batches of the query that writes it (invariant 5).
 
-A batch a second makes 86,400 files a day. They are written anew in larger ones, as the same rows
-(Delta's `dataChange=false`), so streams that read the table do not see them again; but a stream
-that has not come by yet reads the small ones, and they are kept until it has.
+One batch a second makes 86,400 files a day. Small files are rewritten as larger ones with the same
+rows (Delta's `dataChange=false`), so streams that read the table do not see the rows again. A
+stream that has not come this far yet still reads the small files, so they are kept until it has.
 """
 
 import time
@@ -19,7 +18,7 @@ from lake.tables.arrow import DirectTable
 from lake.tables.storage import commit_file, written_at
 from lake.tables.table import TableSpec
 
-FILE_SIZE = 32 << 20  # a smaller file is written anew, so a row is copied a few times in its life
+FILE_SIZE = 32 << 20  # smaller files are rewritten, so a row is copied a few times in its life
 MANY_SMALL_FILES = 32
 EVERY_BATCHES = 500
 DAY = 24 * 3600.0
@@ -29,24 +28,24 @@ log = structlog.get_logger()
 
 
 class Daily:
-    """Something to do once a day, noted in a checkpoint."""
+    """A task that is due once a day. A file in the checkpoint records when it was last done."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._done = Path(checkpoint.path) / DONE
 
     def is_due(self) -> bool:
-        """Whether a day has passed."""
+        """Whether the task was last done more than a day ago."""
         if not self._done.exists():
-            self._done.touch()  # a new lake has nothing old
+            self._done.touch()  # a new lake has no old files
         return time.time() - self._done.stat().st_mtime > DAY
 
     def done(self) -> None:
-        """It has been done."""
+        """Record that the task has been done."""
         self._done.touch()
 
 
 class BronzeUpkeep:
-    """What the query of a topic does for its table, now and then, when a batch is done."""
+    """Maintains the bronze table of a topic. The topic's query calls `run` after each batch."""
 
     def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
         self._settings = settings
@@ -54,7 +53,7 @@ class BronzeUpkeep:
         self._daily = Daily(checkpoint)
 
     def run(self, batch_id: int) -> None:
-        """Compact many small files; once a day, delete what no reader needs any more."""
+        """Compact small files if there are many; once a day, delete files that no reader needs."""
         if batch_id % EVERY_BATCHES == 0:
             compact(DirectTable(self._table, self._settings), self._table.full_name)
         if self._daily.is_due():
@@ -70,12 +69,12 @@ class BronzeUpkeep:
             self._daily.done()
 
     def _readers_are_near(self) -> bool:
-        """Whether all queries of the lake that read the table have come to versions of this day."""
+        """Whether all queries that read the table have reached versions of the last 24 hours."""
         path = self._table.path(self._settings)
         newest = DirectTable(self._table, self._settings).version
         oldest = time.time() - DAY
         for version in self._next_to_read():
-            if version > newest:  # it has read all there is
+            if version > newest:  # the query has read all versions
                 continue
             written = written_at(self._settings, commit_file(path, version))
             if written is None or written < oldest:
@@ -83,7 +82,7 @@ class BronzeUpkeep:
         return True
 
     def _next_to_read(self) -> list[int]:
-        """The versions with which queries go on, -1 for one that has not ended a batch yet."""
+        """The version that each query reads next; -1 for a query that has not finished a batch."""
         table = DirectTable(self._table, self._settings).id
         found = []
         for checkpoint in self._settings.checkpoints_dir.iterdir():
@@ -103,12 +102,12 @@ def _is_of(offset: object, table: str) -> bool:
 
 
 def compact(table: DirectTable, name: str, rewrite: Callable[[], object] | None = None) -> None:
-    """Write small files anew in larger ones, if there are many.
+    """Rewrite small files as larger ones, if there are many.
 
     Args:
         table: the table.
-        name: what it is called.
-        rewrite: does it, where deletion vectors are beyond delta-rs.
+        name: its name, for the log.
+        rewrite: used instead of delta-rs, which does not support deletion vectors.
     """
     small = table.files_below(FILE_SIZE)
     if small >= MANY_SMALL_FILES:

@@ -1,5 +1,5 @@
-"""What all layers share: settings, topic files, tables, streams and what they report.
+"""Shared by all layers: settings, topic files, tables, streams, logs, metrics and lineage.
 
-Knows no topic of its own. Within this package `streams` uses `observe`, which uses `tables`, which
-uses `settings` and `topics`.
+Contains no topic of its own. Within this package, `streams` uses `observe`, which uses `tables`,
+which uses `settings` and `topics`.
 """

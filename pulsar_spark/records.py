@@ -1,7 +1,8 @@
 """Tables of records that tasks and drivers append to directly: losses, incomplete messages.
 
-Each append makes a file, so the writer that finds many of them merges them into one. Several may
-write at a time: one whose upkeep meets another's leaves it to the next.
+Each append adds a file, so a writer that finds many files merges them into one. Several processes
+may write at a time. If two of them merge at once, one gives up and leaves the merge to the next
+writer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # each worker loads this module, and few of them write
+if TYPE_CHECKING:  # every worker loads this module, but few write records
     from collections.abc import Callable, Mapping
 
     import pyarrow as pa
@@ -30,9 +31,9 @@ def append_record(
 
     Args:
         path: a folder or an address.
-        rows: with all columns of the table.
+        rows: the rows, with all columns of the table.
         storage: options that delta-rs needs to reach the address.
-        drop_old: deletes rows that nobody needs any more; called now and then.
+        drop_old: deletes rows that nobody needs any more. Called before files are merged.
     """
     import deltalake
 

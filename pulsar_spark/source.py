@@ -1,8 +1,8 @@
-"""The Pulsar data source: `format("pulsar")`, for streams and for batch reads.
+"""The Pulsar data source: `format("pulsar")`, for streams and for batch queries.
 
-Guarantee: every message of the topics once, in batches that a restart repeats exactly, as the
-offsets of Spark's checkpoint are the truth. Parallelism: one task per topic partition, more for a
-huge one. Emitted: the envelope of `pulsar_spark/schema.py`, payload as bytes.
+Guarantee: every message of the topics is read once, in batches that a restart repeats exactly,
+because only the offsets in Spark's checkpoint count. Parallelism: one task per topic partition,
+more for a large one. Output: the envelope of `pulsar_spark/schema.py`, with the payload as bytes.
 
     from pulsar_spark.source import PulsarDataSource
     spark.dataSource.register(PulsarDataSource)
@@ -47,7 +47,7 @@ class PulsarDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """The name of the format."""
         return "pulsar"
 
     def schema(self) -> str:
@@ -59,7 +59,7 @@ class PulsarDataSource(DataSource):
         return PulsarStreamReader(PulsarOptions.parse(dict(self.options)))
 
     def reader(self, schema: StructType) -> "PulsarBatchReader":
-        """The reader of what is between two bounds."""
+        """The reader of one batch query."""
         return PulsarBatchReader(PulsarOptions.parse(dict(self.options)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "PulsarStreamWriter":
@@ -79,23 +79,23 @@ class PulsarDataSource(DataSource):
 
 
 def read(options: PulsarOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The messages of one task. Runs in a worker; again, with the same result, on retry."""
-    if not isinstance(partition, ReadTask):  # Spark's own, in place of no task at all
+    """The messages of one task. Runs in a worker. A retry has the same result."""
+    if not isinstance(partition, ReadTask):  # Spark passes one of its own if there is no task
         return iter(())
-    # Here, as only these workers need the client: those that plan would pay for the import.
+    # Imported here because only these workers need the client, and planning would pay for it.
     from pulsar_spark.read.reader import read_ranges
 
     return read_ranges(options, partition.ranges)
 
 
 class PulsarBatchReader(DataSourceReader):
-    """Reads what is between the starting and the ending bound of the options, once."""
+    """Reads the messages between the starting and the ending bound of the options once."""
 
     def __init__(self, options: PulsarOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks."""
+        """Plan the tasks of the query."""
         from pulsar_spark.broker.admin import PulsarAdmin
         from pulsar_spark.plan.planning import Planner
 
@@ -116,8 +116,10 @@ class PulsarBatchReader(DataSourceReader):
 
 
 class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches. Lives in one Python process beside the driver as long as the query runs;
-    only `read` runs in workers, with nothing of this state but the options.
+    """Plans the batches of one streaming query.
+
+    Lives in one Python process beside the driver as long as the query runs. Only `read` runs in
+    workers, and it uses nothing of this state but the options.
     """
 
     def __init__(self, options: PulsarOptions) -> None:
@@ -134,11 +136,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tools: tuple[Planner, RetentionGuard] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the workers: no connection."""
+        """The state that is sent to the workers, without the connection."""
         return {**self.__dict__, "_tools": None}
 
     def initialOffset(self) -> OffsetJson:
-        """Where a new checkpoint begins."""
+        """The offset at which a new checkpoint begins. Also creates the durable subscriptions."""
         planner, guard = self._open()
         begun = planner.resolve(self._options.starting)
         planner.last_positions()
@@ -146,7 +148,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return with_partitionings(begun, planner.partitionings(begun, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limits of the options, shown by the tighter kind: `latestOffset` applies both."""
+        """The limit shown by Spark: of messages, or else of bytes. `latestOffset` applies both."""
         if self._options.max_messages_per_trigger is not None:
             return ReadMaxRows(self._options.max_messages_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
@@ -154,11 +156,11 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix where this run ends, so that it ends while producers go on."""
+        """Fix the offset at which this run ends, so that it ends even if producers continue."""
         self._target = self._open()[0].last_positions()
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:
-        """Where the next batch ends. Called by the driver for each trigger."""
+        """The offset at which the next batch ends. Called by the driver for each trigger."""
         planner, guard = self._open()
         stood = from_json(start)
         if self._target is None:
@@ -169,17 +171,17 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         guard.check(planner.states, stood)
         begun = {n: p for n, p in guard.resume(stood).items() if n in planner.states}  # not deleted
         end = {n: p for n, p in self._last.items() if planner.is_news(n, begun.get(n, START), p)}
-        if not isinstance(limit, ReadAllAvailable):  # as a query with Trigger.Once asks for
+        if not isinstance(limit, ReadAllAvailable):  # Trigger.Once asks for everything
             end = planner.limited(begun, end)
         end = {**begun, **end}
         self._waiting = planner.waiting(end, self._last)
-        if end == stood:  # what has changed of the partitions is noted with what comes next
+        if end == stood:  # a changed partitioning is stored with the next messages
             return start
         order = planner.partitionings(stood, partitionings(start))
         return with_estimate(with_partitionings(end, order), planner.estimate(begun, end))
 
     def reportLatestOffset(self) -> OffsetJson:
-        """The end of the topics and the lag behind this batch, for the query's progress."""
+        """The ends of the topics, and what is left after this batch, for the query's progress."""
         lag = {
             name: {"entriesBehind": entries, "bytesBehind": size}
             for name, (entries, size) in self._waiting.items()
@@ -187,7 +189,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {name: {**position, **lag[name]} for name, position in to_json(self._last).items()}
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        """The tasks of a batch, which a run before this one may have planned."""
+        """The tasks of a batch, which an earlier run may have planned."""
         planner, guard = self._open()
         begun, until = from_json(start), from_json(end)
         if not guard.has_checked(begun):
@@ -200,17 +202,20 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(self._options, partition)
 
     def commit(self, end: OffsetJson) -> None:
-        """Let the broker drop what is on disk now. May be missed on a crash: then it keeps more."""
+        """Let the broker drop the messages that are on disk now.
+
+        If a crash prevents this call, the broker keeps more messages than necessary.
+        """
         self._open()[1].move(from_json(end))
 
     def stop(self) -> None:
-        """Give up the connection of the planner."""
+        """Close the connection of the planner."""
         if self._tools is not None:
             self._tools[0].admin.close()
             self._tools = None
 
     def _open(self) -> "tuple[Planner, RetentionGuard]":
-        # Here, as only planning needs it: every worker that reads would pay for the import.
+        # Imported here because only planning needs it, and every worker would pay for it.
         from pulsar_spark.broker.admin import PulsarAdmin
         from pulsar_spark.plan.data_loss import LossTable
         from pulsar_spark.plan.planning import Planner

@@ -1,6 +1,6 @@
 """The environment of processes that need none of our secrets: dbt, the embedded broker, Superset.
 
-What they need is named here, so a secret that nobody thought of is not passed on either.
+Only the variables listed here are passed on, so no secret is passed on by oversight.
 """
 
 import os
@@ -18,7 +18,7 @@ def plain_environment(*prefixes: str) -> dict[str, str]:
     """Our environment without anything that may be a secret.
 
     Args:
-        prefixes: what further variables that the process needs begin with.
+        prefixes: prefixes of the names of further variables that the process needs.
     """
     wanted = (*PREFIXES, *prefixes)
     return {n: value for n, value in os.environ.items() if n in NAMES or n.startswith(wanted)}

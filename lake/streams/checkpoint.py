@@ -1,9 +1,9 @@
 """Checkpoint identity (invariant 6): a checkpoint and its tables belong together.
 
-Spark replays a batch into a table only once per checkpoint. With another checkpoint on the same
-table all would land again; with the same checkpoint on another table much would be missing. So a
-checkpoint carries an id of its own in `lakehouse.json`, its tables carry that id as a property, and
-the file names the tables' ids. Anything else is refused at start.
+Spark writes a batch to a table only once per checkpoint. With another checkpoint on the same table,
+all messages would land again. With the same checkpoint on another table, many would be missing.
+Each checkpoint therefore has an id of its own in `lakehouse.json`. Its tables have that id as a
+property, and the file contains the tables' ids. A query whose ids do not match is refused at start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lake.tables.storage import open_table
 from lake.tables.table import TableSpec
 from pulsar_spark.errors import CheckpointError
 
-if TYPE_CHECKING:  # `lakehouse status` does without Spark
+if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,16 +42,16 @@ log = structlog.get_logger()
 
 
 def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
-    """The id of a query's checkpoint, None if it has not run yet.
+    """The id of a query's checkpoint; None if the query has not run yet.
 
     Raises:
-        CheckpointError: its file is torn.
+        CheckpointError: the checkpoint's file is torn.
     """
     return identity(Path(settings.checkpoint_path(query))).get("checkpoint")
 
 
 def identity(checkpoint: Path) -> dict[str, Any]:
-    """What the folder of a checkpoint says of itself; nothing if its query has not run yet.
+    """The content of a checkpoint's `lakehouse.json`; empty if its query has not run yet.
 
     Raises:
         CheckpointError: the file is torn.
@@ -60,19 +60,19 @@ def identity(checkpoint: Path) -> dict[str, Any]:
 
 
 def interrupted(checkpoint: Path) -> str | None:
-    """The command that must be run again before the query of a checkpoint may start, if any.
+    """The command that must be run again before the query of a checkpoint may start.
 
-    Empty if the note is torn, so that it does not say which command it was.
+    None if there is none. Empty if the note is torn, so that the command is unknown.
     """
     note = checkpoint / UNFINISHED
     return note.read_text().strip("\0") if note.exists() else None
 
 
 class Checkpoint:
-    """The claimed checkpoint of one query; released when the process ends or by `release`.
+    """The claimed checkpoint of one query. It is released by `release` or when the process ends.
 
     Raises:
-        CheckpointError: its file is torn.
+        CheckpointError: the checkpoint's file is torn.
     """
 
     def __init__(self, path: Path, lock: IO[str]) -> None:
@@ -88,11 +88,13 @@ class Checkpoint:
             self._save()
 
     def own(self, spark: SparkSession, settings: LakeSettings, table: TableSpec) -> None:
-        """Create the table for this checkpoint, or check that it is its own.
+        """Create a table for this checkpoint, or check that the table belongs to the checkpoint.
+
+        Also adds declared columns that the table lacks.
 
         Raises:
             CheckpointError: table and checkpoint do not belong together.
-            LakehouseError: the table's columns cannot become those that are declared.
+            LakehouseError: the table's columns cannot be changed to those that are declared.
         """
         known = self._tables.get(table.full_name)
         there = table.exists(settings)
@@ -115,10 +117,10 @@ class Checkpoint:
             self._save()
 
     def check_logs(self, settings: LakeSettings, tables: Sequence[TableSpec]) -> None:
-        """See that the newest files of Spark's two logs are whole: a power cut may tear them.
+        """Check that the newest files of Spark's two logs are whole. A power cut may tear them.
 
         Raises:
-            CheckpointError: one is torn; says whether it may be deleted.
+            CheckpointError: a file is torn. The message says whether it may be deleted.
         """
         commit = newest_file(self._file.parent / "commits")
         if commit is not None and not is_whole(commit):
@@ -135,7 +137,7 @@ class Checkpoint:
         self._refuse_torn(offset, "Delete it: its batch was not written yet and is planned anew")
 
     def _has_written(self, settings: LakeSettings, table: TableSpec, batch: int) -> bool:
-        """Whether a table has a batch, by the transaction id of its query or of its own."""
+        """Whether a table has a batch, under the query's transaction id or the one of `app_id`."""
         if not table.exists(settings):
             return False
         delta = open_table(settings, table.path(settings))
@@ -144,16 +146,22 @@ class Checkpoint:
         return any(version is not None and version >= batch for version in written)
 
     def app_id(self, table: TableSpec) -> str:
-        """By which a table knows batches, where the query's own id does not."""
+        """The Delta `txnAppId` of batches that a table does not record under the query's own id."""
         return f"{self._generation}.{table.full_name}"
 
     def begin_generation(self) -> None:
-        """Begin anew with the numbers of batches: tables shall not know those that come."""
+        """Change the ids from `app_id`, so that tables accept batch numbers that they have already.
+
+        Called when a query is moved, because its batch numbers may then repeat.
+        """
         self._generation = uuid.uuid4().hex
         self._save()
 
     def expect(self, command: str | None) -> None:
-        """From now on, refuse to be claimed but by a command that must go on; None: by all."""
+        """Let only this command claim the checkpoint from now on; None lets every command again.
+
+        Called before a command replaces tables, so that it must be completed if it is interrupted.
+        """
         note = self._file.parent / UNFINISHED
         if command is None:
             delete_durably(note)
@@ -161,11 +169,14 @@ class Checkpoint:
             write_durably(note, command)
 
     def ends(self, batch: int) -> dict[str, Any]:
-        """The offsets that a planned batch ends at, by source."""
+        """The offsets at which a planned batch ends, by source."""
         return source_offsets((self._file.parent / "offsets" / str(batch)).read_text())
 
     def moved(self, batch: int) -> dict[str, tuple[Any | None, Any]]:
-        """The sources that a planned batch reads from, with the offsets between which it does."""
+        """The sources that a planned batch reads, each with the offsets where it begins and ends.
+
+        The first offset is None if the source had none before.
+        """
         before = self._file.parent / "offsets" / str(batch - 1)
         begins = source_offsets(before.read_text()) if before.exists() else {}
         spans = {name: (begins.get(name), end) for name, end in self.ends(batch).items()}
@@ -173,14 +184,14 @@ class Checkpoint:
 
     @property
     def unfinished(self) -> int | None:
-        """The batch that was planned and not committed, if there is one."""
+        """The batch that was planned but not committed; None if there is none."""
         planned, done = (newest_file(self._file.parent / log) for log in ("offsets", "commits"))
         if planned is None or (done is not None and done.name == planned.name):
             return None
         return int(planned.name)
 
     def release(self) -> None:
-        """Let another driver claim it."""
+        """Release the lock, so that another driver can claim the checkpoint."""
         self._lock.close()
 
     def _save(self) -> None:
@@ -197,12 +208,12 @@ class Checkpoint:
 
 
 def claim(settings: LakeSettings, query: str, command: str | None = None) -> Checkpoint:
-    """Claim the checkpoint of a query for this process; the lock ends with the process.
+    """Claim the checkpoint of a query for this process. The lock ends with the process.
 
     Args:
-        settings: where the lake is.
-        query: name of the query.
-        command: what is being run, if it may have been interrupted before.
+        settings: the lake.
+        query: the name of the query.
+        command: the command that is being run, if it is one that may have been interrupted before.
 
     Raises:
         CheckpointError: another process runs the query, or another command was interrupted.
@@ -243,10 +254,13 @@ def _refuse_interrupted(path: Path, command: str | None) -> None:
 def claim_tables(
     spark: SparkSession, settings: LakeSettings, query: str, tables: Sequence[TableSpec]
 ) -> Checkpoint:
-    """Claim a query's checkpoint and see that all its tables are its own.
+    """Claim a query's checkpoint, and check that its tables belong to it.
+
+    Tables that do not exist are created.
 
     Raises:
-        CheckpointError: it is in use, torn, or not of these tables.
+        CheckpointError: the checkpoint is in use, is torn, or does not belong to these tables.
+        LakehouseError: a table's columns cannot be changed to those that are declared.
     """
     checkpoint = claim(settings, query)
     try:
@@ -260,10 +274,14 @@ def claim_tables(
 
 
 def source_offsets(text: str) -> dict[str, Any]:
-    """The offsets of the sources in a file of Spark's offset log, by name, or number from 0.
+    """Parse a file of Spark's offset log.
 
-    Each is JSON on a line of its own; behind the source's name and a colon where sources have one.
-    A source that has nothing yet is left out.
+    Each offset is JSON on a line of its own, after the source's name and a colon if sources have
+    names.
+
+    Returns:
+        The offset of each source, by its name, or by its number from 0 if it has no name. A source
+        without an offset yet is left out.
 
     Raises:
         ValueError: the file is torn.
@@ -281,10 +299,10 @@ def source_offsets(text: str) -> dict[str, Any]:
 
 
 def query_id(checkpoint: str | Path) -> str:
-    """Spark's own id of the query of a checkpoint, which has begun.
+    """Spark's own id of the query of a checkpoint. The query must have been started before.
 
     Raises:
-        CheckpointError: the file that has it is torn or gone.
+        CheckpointError: the file that contains the id is torn or gone.
     """
     stored = read_json(Path(checkpoint) / "metadata", TOGETHER, CheckpointError)
     if stored is None:
@@ -294,37 +312,37 @@ def query_id(checkpoint: str | Path) -> str:
 
 
 def newest_file(folder: Path) -> Path | None:
-    """The file of the last batch in one of Spark's two logs, None if there is none."""
+    """The file of the last batch in one of Spark's two logs; None if there is none."""
     batches = [file for file in folder.glob("*") if file.name.isdigit()]
     return max(batches, key=lambda file: int(file.name), default=None)
 
 
 def write_log(file: Path, content: str) -> None:
-    """Write or replace a file of Spark's, in its folder for a checkpoint or one of its two logs."""
-    delete_durably(file.with_name(f".{file.name}.crc"))  # Hadoop's checksum of the old one
+    """Write or replace one of Spark's files in a checkpoint or in one of its two logs."""
+    delete_durably(file.with_name(f".{file.name}.crc"))  # Hadoop's checksum of the old content
     write_durably(file, content)
 
 
 def has_planned(checkpoint: Path) -> bool:
-    """Whether the folder is a checkpoint whose query has planned a batch."""
+    """Whether a folder is a checkpoint whose query has planned a batch."""
     return (checkpoint / "offsets").exists()
 
 
 def newest_batch(settings: LakeSettings, query: str) -> int | None:
-    """The last batch that a query has planned, None if there is none."""
+    """The last batch that a query has planned; None if there is none."""
     planned = newest_file(Path(settings.checkpoint_path(query)) / "offsets")
     return None if planned is None else int(planned.name)
 
 
 def last_commit(settings: LakeSettings, query: str) -> Path | None:
-    """The offsets of the last finished batch of a query, None if there is none."""
+    """The offset file of the last finished batch of a query; None if there is none."""
     checkpoint = Path(settings.checkpoint_path(query))
     commit = newest_file(checkpoint / "commits")
     return None if commit is None else checkpoint / "offsets" / commit.name
 
 
 def is_whole(file: Path) -> bool:
-    """Whether a file of Spark's logs can be read to its end, which a power cut may prevent."""
+    """Whether a file of Spark's logs is complete. A power cut may tear it."""
     try:
         if file.parent.name == "offsets":
             source_offsets(file.read_text())
@@ -337,9 +355,9 @@ def is_whole(file: Path) -> bool:
 
 @dataclass(frozen=True)
 class Running:
-    """A started query and the checkpoint it holds.
+    """A started query and the checkpoint that it has claimed.
 
-    repeats: the batch that was under way when it was started, which it runs again.
+    repeats: the batch that was unfinished at the start, which the query runs again.
     """
 
     query: StreamingQuery
@@ -360,10 +378,10 @@ def start_query(
     *,
     available_now: bool,
 ) -> Running:
-    """Start a query that runs a function for each batch, on its claimed checkpoint.
+    """Start a query that calls a function for each batch, on its claimed checkpoint.
 
-    With `available_now` it ends when it has caught up, else it begins a batch each `trigger`, such
-    as "1 second", if there is something new.
+    With `available_now`, the query ends when it has caught up. Otherwise it begins a batch every
+    `trigger`, such as "1 second", if there is new data.
     """
     from lake.streams.failures import interruptible
 

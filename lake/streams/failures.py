@@ -1,4 +1,4 @@
-"""Explains errors that have passed through Spark and Java, and tells whether a retry may help."""
+"""Explains errors that have passed through Spark and Java, and decides whether to retry."""
 
 import functools
 import pkgutil

@@ -1,5 +1,7 @@
-"""Places in a query's streams, and moving its checkpoint to one: tables that go back to an older
-version, or come from elsewhere, must have their checkpoint with them (invariant 6).
+"""Moves the checkpoint of a query to another place in its streams.
+
+If a table goes back to an older version, or comes from elsewhere, its checkpoint must go to the
+same place (invariant 6).
 """
 
 import json
@@ -29,9 +31,9 @@ COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 @dataclass(frozen=True)
 class Place:
-    """Where a query stands when a batch is done.
+    """The place of a query in its streams after a batch.
 
-    offsets: the batch's file in Spark's offset log.
+    offsets: the content of the batch's file in Spark's offset log.
     """
 
     batch: int
@@ -39,29 +41,30 @@ class Place:
 
     @classmethod
     def of(cls, settings: LakeSettings, query: str, batch: int) -> "Place | None":
-        """The place after a batch, None if Spark has forgotten it: it keeps the last hundred."""
+        """The place after a batch; None if Spark no longer has it. It keeps a hundred batches."""
         file = Path(settings.checkpoint_path(query)) / "offsets" / str(batch)
         return cls(batch, file.read_text()) if file.exists() else None
 
     @classmethod
     def newest(cls, settings: LakeSettings, query: str) -> "Place | None":
-        """The place after the last batch that was planned, None if there is none."""
+        """The place after the last planned batch; None if there is none."""
         batch = newest_batch(settings, query)
         return None if batch is None else cls.of(settings, query, batch)
 
     @classmethod
     def of_table(cls, settings: LakeSettings, table: TableSpec, version: int) -> "Place | None":
-        """The place after the last batch that a version of a query's own table has.
+        """The place after the last batch that a version of a query's own table contains.
 
-        None if it has none. The query has the name of the table, and notes its batches there.
+        The query has the same name as the table, and records its batches in the table. None if the
+        query stood at its beginning.
 
         Raises:
-            CheckpointError: Spark has forgotten it.
+            CheckpointError: Spark no longer has the place.
         """
         folder = Path(settings.checkpoint_path(table.full_name))
         delta = open_table(settings, table.path(settings), version)
         batch = delta.transaction_version(query_id(folder))
-        if batch is None:  # nothing since the query began, or was moved
+        if batch is None:  # the query has written nothing since it began or was moved
             return cls.begun(folder)
         place = cls.of(settings, table.full_name, batch)
         if place is None:
@@ -74,40 +77,41 @@ class Place:
 
     @classmethod
     def begun(cls, checkpoint: Path) -> "Place | None":
-        """The place that a query was moved to last; None if it never was, or to its beginning.
+        """The place to which a query was last moved; None if to its beginning, or never.
 
         Raises:
-            CheckpointError: the file that has it is torn.
+            CheckpointError: the file that contains the place is torn.
         """
         stored = read_json(checkpoint / BEGUN, TOGETHER, CheckpointError)
         return cls(**stored) if stored else None
 
     @property
     def ends(self) -> dict[str, Any]:
-        """The offset of each source, as of `source_offsets`."""
+        """The offset of each source, as returned by `source_offsets`."""
         return source_offsets(self.offsets)
 
     def at(self, ends: dict[str, str]) -> "Place":
-        """The same with other offsets, of sources that have names."""
+        """This place with other offsets, by the names of their sources."""
         version, metadata, *_ = self.offsets.splitlines()
         lines = [f"{name}:{offset}" for name, offset in ends.items()]
         return Place(self.batch, "\n".join([version, metadata, *lines]))
 
 
 def move(checkpoint: Checkpoint, place: Place | None) -> None:
-    """Make a query go on behind a place, or from its beginning.
+    """Make a query continue after a place, or from its beginning (None).
 
-    It gets another id, and so do its batches: the tables may know those with the same numbers.
+    The query and its batches get new ids, because the tables may have other batches with the same
+    numbers.
 
-    What the query goes on from is written before anything old is deleted, so a process that is
-    killed in between leaves a checkpoint that can be moved again. The caller sees to it that the
-    query does not start until then (`Checkpoint.expect`).
+    The new files are written before old ones are deleted, so a process that is killed in between
+    leaves a checkpoint that can be moved again. The caller must prevent the query from starting
+    until then (`Checkpoint.expect`).
     """
     folder = Path(checkpoint.path)
     write_durably(folder / BEGUN, json.dumps(asdict(place) if place else {}))
     write_log(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     checkpoint.begin_generation()
-    kept = set() if place is None else {max(place.batch - 1, 0), place.batch}  # Spark reads two
+    kept = set() if place is None else {max(place.batch - 1, 0), place.batch}  # Spark reads both
     for log in LOGS:
         (folder / log).mkdir(exist_ok=True)
         for batch in sorted(kept):

@@ -15,9 +15,10 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
- * Lets S3 decide who makes a version of a table (If-None-Match), as delta-rs does. Delta's own
- * class looks whether it is there and then writes it, so it would replace what another process, or
- * delta-rs in this one, commits in between. `log_store.py` compiles it.
+ * Lets S3 decide who commits a version of a table (If-None-Match), as delta-rs does. Delta's own
+ * class checks whether the version exists and then writes it. It would therefore replace a commit
+ * that another process, or delta-rs in this process, makes in between. `log_store.py` compiles this
+ * class.
  */
 public class S3LogStore extends S3SingleDriverLogStore {
     public S3LogStore(Configuration configuration) {
@@ -41,8 +42,8 @@ public class S3LogStore extends S3SingleDriverLogStore {
             if (!files.exists(path)) {
                 throw error;
             }
-            // An answer may have been lost and the request sent again; a commit names its own
-            // transaction, so the same bytes are this one.
+            // The response may have been lost and the request sent again. Each commit contains the
+            // id of its transaction, so a file with the same bytes is this commit.
             if (!Arrays.equals(lines.toByteArray(), read(files, path))) {
                 throw new FileAlreadyExistsException(path.toString());
             }
@@ -52,7 +53,7 @@ public class S3LogStore extends S3SingleDriverLogStore {
     private static void create(FileSystem files, Path path, byte[] content) throws IOException {
         FSDataOutputStreamBuilder builder = files.createFile(path);
         builder.recursive();
-        builder.overwrite(true); // else it would look first as well
+        builder.overwrite(true); // otherwise it would check first, too
         builder.must("fs.option.create.conditional.overwrite", true);
         FSDataOutputStream out = (FSDataOutputStream) builder.build();
         out.write(content);

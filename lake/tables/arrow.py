@@ -1,5 +1,7 @@
-"""Small reads and appends of our own tables without Spark: in milliseconds, where a Spark job takes
-tenths of a second. The books of a batch must not cost more than the batch.
+"""Reads and writes small amounts of data in our own tables without Spark.
+
+This takes milliseconds, whereas a Spark job takes tenths of a second. The bookkeeping of a batch
+must not cost more than the batch itself.
 """
 
 import datetime as dt
@@ -23,7 +25,7 @@ CHANGE_TYPE = "_change_type"
 
 
 class DirectTable:
-    """One of our tables, opened at its version of this moment, or at another."""
+    """One of our tables, opened at its newest version or at the given one."""
 
     def __init__(
         self, table: TableSpec, settings: LakeSettings, version: int | None = None
@@ -32,28 +34,28 @@ class DirectTable:
 
     @property
     def version(self) -> int:
-        """The version of the table."""
+        """The version at which the table is open."""
         return self._delta.version()
 
     def refresh(self) -> None:
-        """Come to the newest version, as Spark may have written since."""
+        """Move to the newest version, because Spark may have written to the table since."""
         self._delta.update_incremental()
 
     def configuration(self, name: str) -> str | None:
-        """A property of the table."""
+        """The value of a table property; None if it is not set."""
         return self._delta.metadata().configuration.get(name)
 
     def rows(self, columns: Sequence[str], condition: str | None = None) -> list[dict[str, Any]]:
-        """Columns of the rows that meet a condition (SQL of DataFusion)."""
+        """Columns of the rows that meet a condition in DataFusion's SQL, as dictionaries."""
         found: list[dict[str, Any]] = self.table(columns, condition).to_pylist()
         return found
 
     def table(self, columns: Sequence[str], condition: str | None = None) -> pa.Table:
-        """The same, as they lie in memory."""
+        """Columns of the rows that meet a condition in DataFusion's SQL, as an Arrow table."""
         return pa.table(self._delta.scan(list(columns), predicate=condition))
 
     def count_rows(self) -> int:
-        """How many rows there are, as its log says; not for a table with deletion vectors."""
+        """The number of rows according to the log. Not for tables with deletion vectors."""
         return int(self._delta.count())
 
     def column(self, name: str) -> pa.ChunkedArray:
@@ -61,14 +63,14 @@ class DirectTable:
         return pa.table(self._delta.scan([name])).column(0)
 
     def count(self, condition: str) -> int:
-        """How many rows meet a condition."""
+        """The number of rows that meet a condition."""
         return int(pa.table(self._delta.scan([], predicate=condition)).num_rows)
 
     def lacks(self, keys: pa.Table) -> bool:
-        """Whether it is sure, and cheap to see, that no row has one of these keys.
+        """Whether it is certain, and cheap to find out, that no row has one of these keys.
 
         Args:
-            keys: key columns of the table. Files are passed over by the range of the first one.
+            keys: key columns of the table. Files are skipped by their range of the first column.
         """
         first, name = keys.column(0), keys.column_names[0]
         if not self.finds_by(name):
@@ -82,12 +84,15 @@ class DirectTable:
         return bool(keys.join(near, keys.column_names, join_type="left semi").num_rows == 0)
 
     def finds_by(self, column: str) -> bool:
-        """Whether rows can be found by the values of a column: integers and strings."""
+        """Whether rows can be found by the values of a column: only by integers and strings."""
         kind = pa.schema(self._delta.schema().to_arrow()).field(column).type
         return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
     def find(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
-        """Columns of the rows with one of the values in a column; NULL equals NULL."""
+        """Columns of the rows whose `column` has one of the values. NULL matches NULL.
+
+        The result has `column` first, then `columns`.
+        """
         schema = pa.schema(self._delta.schema().to_arrow())
         names = list(dict.fromkeys([column, *columns]))
         listed = ",".join(_literal(value) for value in values.to_pylist() if value is not None)
@@ -98,12 +103,12 @@ class DirectTable:
         return found.select(names).cast(pa.schema([schema.field(name) for name in names]))
 
     def schema(self, columns: Sequence[str]) -> pa.Schema:
-        """Of some columns, in their order, as Spark's Arrow has them."""
+        """The Arrow schema of some columns, in the given order, with the types that Spark uses."""
         known = pa.schema(self._delta.schema().to_arrow())
         return pa.schema([known.field(name) for name in columns])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Columns of all rows, one batch after the other, with `schema`."""
+        """Columns of all rows, batch by batch. Each batch has the schema from `schema`."""
         schema = self.schema(columns)
         for batch in pa.RecordBatchReader.from_stream(self._delta.scan(list(columns))):
             yield _cast(batch, schema)
@@ -111,16 +116,17 @@ class DirectTable:
     def changes(
         self, since: int, columns: Sequence[str], most: int, most_bytes: int
     ) -> pa.Table | None:
-        """What the change feed says of the versions from `since` on, in their order.
+        """Read the change feed of the versions from `since` on, in the order of versions.
 
         Args:
             since: the first version.
-            columns: of the rows as they are now, or were before they were deleted.
-            most: how many rows there may be.
-            most_bytes: how large they may be.
+            columns: the columns to read. Deleted rows have the values from before the deletion.
+            most: the maximum number of rows.
+            most_bytes: the maximum size of the rows in memory.
 
         Returns:
-            These columns and `_change_type`, an update being its row of now; None for more rows.
+            The columns and `_change_type`. An update is represented by its new row. None if there
+            are more rows or bytes.
         """
         names, found, rows, size = [*columns, CHANGE_TYPE, "_commit_version"], [], 0, 0
         feed = self._delta.load_cdf(since, self.version, columns=names)
@@ -133,20 +139,20 @@ class DirectTable:
             size += found[-1].nbytes
             if rows > most or size > most_bytes:
                 return None
-        # Of a version that replaces rows, what it deletes comes first.
+        # If a version replaces rows, its deletions come first.
         order = [("_commit_version", "ascending"), (CHANGE_TYPE, "ascending")]
         changes = pa.concat_tables([schema.empty_table(), *found]).sort_by(order)
         return changes.drop_columns(["_commit_version"]).combine_chunks()
 
     def files_below(self, size: int) -> int:
-        """How many files are smaller than so many bytes."""
+        """The number of files smaller than `size` bytes."""
         sizes = files_of(self._delta)["size_bytes"]
         return int(pc.sum(pc.less(sizes, size)).as_py() or 0)
 
     def overlap(self, column: str) -> float:
-        """How many files may hold a value of a column: the mean over the files, by their ranges.
+        """In how many files, on average, a value of a column may be, judged by the files' ranges.
 
-        1 where each value is in one file alone, 0 for a table without files.
+        1 if each value is in only one file, 0 for a table without files.
         """
         files = files_of(self._delta)
         names = [f"{bound}.{column}" for bound in ("min", "max")]
@@ -159,52 +165,52 @@ class DirectTable:
         return statistics.fmean(shared) if shared else 0
 
     def latest(self, order: str, columns: Sequence[str]) -> dict[str, Any] | None:
-        """Columns of the row with the latest instant in one of them; None if there is no row.
+        """Columns of the row with the latest instant in the column `order`; None without rows.
 
-        By the files' statistics only those are read that may have it, so the time does not grow
-        with the table.
+        Only the files that may hold this row, according to their statistics, are read. The time
+        therefore does not grow with the table.
         """
         known = self.newest(order)
         condition = None if known is None else f'"{order}" >= {_literal(known)}'
         return max(self.rows(columns, condition), key=lambda row: row[order], default=None)
 
     def delete(self, condition: str, instead: Sequence[dict[str, Any]] = ()) -> None:
-        """Delete the rows that meet a condition, and in the same commit append others that do.
+        """Delete the rows that meet a condition, and append other rows in the same commit.
 
         Args:
-            condition: SQL of DataFusion.
-            instead: rows of the columns of the table.
+            condition: a condition in DataFusion's SQL.
+            instead: the rows to append, with the table's columns. They must meet the condition.
         """
-        if self.configuration(APPEND_ONLY) == "true":  # as earlier versions created it
+        if self.configuration(APPEND_ONLY) == "true":  # set by an earlier version
             self._delta.alter.set_table_properties({APPEND_ONLY: "false"})
         rows = self._as_table(instead)
         write_deltalake(self._delta, rows, mode="overwrite", predicate=condition)
         write_checksum(self._delta)
 
     def newest(self, column: str) -> dt.datetime | None:
-        """The latest instant in a column, cut to the millisecond; None if there is none."""
+        """The latest instant in a column, truncated to milliseconds; None if there is none."""
         return newest(files_of(self._delta), column)
 
     @property
     def id(self) -> str:
-        """The id of the table, which it keeps as long as it lives."""
+        """The id of the table, which never changes."""
         return str(self._delta.metadata().id)
 
     def vacuum(self, days: int) -> int:
-        """Delete files that no version of the last days names; returns how many.
+        """Delete files that no version of the last `days` days uses, and return their number.
 
-        All files are listed, as the log forgets in time which were removed, and never knew those of
-        a writer that was killed.
+        All files in the table's folder are listed. The log forgets removed files after a while, and
+        never knew the files of a writer that was killed.
         """
         return len(self._delta.vacuum(retention_hours=days * 24, dry_run=False, full=True))
 
     def compact(self, size: int) -> None:
-        """Write files anew that are smaller than so many bytes, some of them into one."""
+        """Merge files that are smaller than `size` bytes into larger ones."""
         self._delta.optimize.compact(target_size=size)
         write_checksum(self._delta)
 
     def append(self, rows: pa.Table | Sequence[dict[str, Any]]) -> None:
-        """Append rows of the columns of the table; those that a dictionary lacks are NULL."""
+        """Append rows with the table's columns. Columns that a dictionary lacks are NULL."""
         self.refresh()
         write_deltalake(self._delta, self._as_table(rows), mode="append")
         write_checksum(self._delta)
@@ -214,7 +220,8 @@ class DirectTable:
     ) -> None:
         """Append rows, unless this or a later number was appended with the same app id.
 
-        Nobody else writes to the table (invariant 5), so nothing comes between look and append.
+        Nobody else writes to the table (invariant 5), so it cannot change between the check and the
+        append.
         """
         known = self._delta.transaction_version(app_id)
         if known is None or known < number:
@@ -230,14 +237,14 @@ class DirectTable:
 
 
 class OpenTables:
-    """Our tables, each opened once: to open one anew reads its log from the last checkpoint on."""
+    """Our tables, each opened only once: opening reads the log from its last checkpoint on."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._opened: dict[str, DirectTable] = {}
 
     def __call__(self, table: TableSpec) -> DirectTable:
-        """A table at its version of this moment."""
+        """The table at its newest version."""
         known = self._opened.get(table.full_name)
         if known is None:
             known = self._opened[table.full_name] = DirectTable(table, self._settings)
@@ -247,12 +254,12 @@ class OpenTables:
 
 
 class NewRows:
-    """The rows of a growing table that were not read before."""
+    """Reads the rows of a growing table that it has not read before."""
 
     def __init__(
         self, table: TableSpec, settings: LakeSettings, columns: Sequence[str], order: str
     ) -> None:
-        """`order` is the column, one of those to read, in which each append is behind the last."""
+        """`order` is one of `columns`; each append has greater values in it than the one before."""
         self._table = table
         self._settings = settings
         self._columns = columns
@@ -261,8 +268,11 @@ class NewRows:
         self._count = 0
 
     def read(self) -> tuple[pa.Table, bool]:
-        """The new rows, and whether these are all there are: at first, and where a row has come
-        that is not behind those that were read, or some are gone.
+        """Read the new rows.
+
+        Returns:
+            The rows, and whether they are all rows of the table. All rows are read by the first
+            call, and again if a new row is not after those that were read or if rows are gone.
         """
         table = DirectTable(self._table, self._settings)
         is_all = self._last is None
@@ -279,7 +289,7 @@ class NewRows:
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Its columns as a schema has them, by their names."""
+    """Cast the columns of a batch to the types in a schema, matched by name."""
     arrays = [batch[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

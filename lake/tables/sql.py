@@ -1,18 +1,18 @@
-"""Quotes for Spark's SQL: a path or a text may have any character."""
+"""Quotes names and texts for Spark SQL, because they may contain any character."""
 
 
 def literal(text: str) -> str:
-    """A text as a SQL string, with its quotes."""
+    """A text as a quoted SQL string."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def identifier(name: str) -> str:
-    """A name between backticks."""
+    """A name in backticks."""
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
 
 
 def delta_at(path: str) -> str:
-    """The Delta table at a path, as SQL names it."""
+    """The name in SQL of the Delta table at a path."""
     return f"delta.{identifier(path)}"

@@ -1,8 +1,8 @@
-"""Where tables lie: in a folder, or in a bucket of S3. The one place that knows which of the two.
+"""Access to tables in a folder or in an S3 bucket. Only this module knows which of the two it is.
 
-Whatever is locked or renamed, as checkpoints, savepoints and locks are, stays in a folder of this
-machine (`lake_dir`). Credentials are no setting: delta-rs, Arrow and Hadoop each find them where
-clients of AWS look, so none of them comes to a configuration, a log or a table.
+Whatever is locked or renamed, such as checkpoints and savepoints, stays in a folder on this machine
+(`lake_dir`). Credentials are not settings. delta-rs, Arrow and Hadoop each find them where any AWS
+client looks, so no configuration, log or table contains them.
 """
 
 import os
@@ -18,7 +18,7 @@ from pulsar_spark.errors import SettingsError
 from pulsar_spark.log_masking import hide, redact
 
 SCHEME = "s3://"
-# `s3://` for Spark too, so that a table has one address; Hadoop knows its client as `s3a` alone.
+# Spark uses `s3://`, too, so that a table has one address. Hadoop itself knows only `s3a`.
 CLIENT = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 LOG_STORE = "lakehouse.S3LogStore"  # see `log_store.py`
@@ -28,15 +28,20 @@ Place = str | Path
 
 
 def in_bucket(settings: LakeSettings) -> bool:
-    """Whether tables lie in a bucket."""
+    """Whether the tables are in a bucket."""
     return settings.tables.startswith(SCHEME)
 
 
 def require_folder(settings: LakeSettings, what: str, why: str) -> None:
-    """See that tables lie in a folder, for what cannot be done in a bucket yet.
+    """Refuse an operation that does not support tables in a bucket yet.
+
+    Args:
+        settings: the lake.
+        what: the operation, for the error.
+        why: the reason why it is not supported, for the error.
 
     Raises:
-        SettingsError: they lie in a bucket.
+        SettingsError: the tables are in a bucket.
     """
     if in_bucket(settings):
         message = (
@@ -47,10 +52,12 @@ def require_folder(settings: LakeSettings, what: str, why: str) -> None:
 
 
 def require_bucket(settings: LakeSettings) -> None:
-    """See that the bucket is there and lets us in, if tables lie in one.
+    """Check that the bucket exists and can be accessed, if the tables are in one.
+
+    Also masks AWS secrets in all logs from now on.
 
     Raises:
-        SettingsError: it is not, or does not.
+        SettingsError: the bucket does not exist or cannot be accessed.
     """
     if not in_bucket(settings):
         return
@@ -76,7 +83,7 @@ def require_bucket(settings: LakeSettings) -> None:
 
 
 def storage_options(settings: LakeSettings) -> dict[str, str] | None:
-    """What delta-rs must know to reach the tables; None for a folder."""
+    """The options that delta-rs needs to reach the tables; None for a folder."""
     if not in_bucket(settings):
         return None
     options = {"AWS_REGION": settings.s3_region_name}
@@ -87,7 +94,7 @@ def storage_options(settings: LakeSettings) -> dict[str, str] | None:
 
 
 def spark_options(settings: LakeSettings) -> dict[str, str]:
-    """What Spark must know to reach the tables; nothing for a folder."""
+    """The Spark settings that are needed to reach the tables; empty for a folder."""
     if not in_bucket(settings):
         return {}
     options = {
@@ -102,7 +109,7 @@ def spark_options(settings: LakeSettings) -> dict[str, str]:
 
 
 def open_table(settings: LakeSettings, place: Place, version: int | None = None) -> DeltaTable:
-    """The Delta table at a place, as of now or of a version."""
+    """Open the Delta table at a place, at its newest version or the given one."""
     return DeltaTable(place, version=version, storage_options=storage_options(settings))
 
 
@@ -112,23 +119,27 @@ def is_table(settings: LakeSettings, place: Place) -> bool:
 
 
 def tables_below(settings: LakeSettings, place: Place) -> list[str]:
-    """The names of the Delta tables in a folder, or below an address; in order.
+    """The names of the Delta tables in a folder or below an address, sorted.
 
-    A log without a commit is no table: a process that was killed while it created one leaves it.
+    A log without a commit does not count as a table. A process that is killed while it creates a
+    table leaves such a log.
     """
     names = folders_below(settings, place)
     return [name for name in names if is_table(settings, f"{place}/{name}")]
 
 
 def folders_below(settings: LakeSettings, place: Place) -> list[str]:
-    """The names of the folders in a folder, or below an address; in order."""
+    """The names of the folders in a folder or below an address, sorted."""
     files, path = _files(settings, place)
     there = files.get_file_info(FileSelector(path, allow_not_found=True))
     return sorted(each.base_name for each in there if each.type == FileType.Directory)
 
 
 def newest_version(settings: LakeSettings, place: Place) -> int:
-    """The version of the table at a place; in a folder, by the names of its log alone."""
+    """The newest version of the table at a place.
+
+    In a folder, only the names of the log's files are read. The version is -1 if there are none.
+    """
     if in_bucket(settings):
         return open_table(settings, place).version()
     names = (file.stem for file in Path(place, "_delta_log").glob("*.json"))
@@ -136,18 +147,18 @@ def newest_version(settings: LakeSettings, place: Place) -> int:
 
 
 def is_there(settings: LakeSettings, place: Place) -> bool:
-    """Whether there is a file, or a folder with files, at a place."""
+    """Whether a place holds a file, or a folder with files."""
     return bool(_look(settings, place).type != FileType.NotFound)
 
 
 def written_at(settings: LakeSettings, place: Place) -> float | None:
-    """When a file was last written, in seconds since 1970; None if there is none."""
+    """When a file was last written, in seconds since 1970; None if it does not exist."""
     nanoseconds: int | None = _look(settings, place).mtime_ns
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def read_text(settings: LakeSettings, place: Place) -> str | None:
-    """The text of a file; None if there is none."""
+    """The text of a file; None if it does not exist."""
     try:
         return str(read_bytes(settings, place), "utf-8")
     except FileNotFoundError:
@@ -162,7 +173,7 @@ def read_bytes(settings: LakeSettings, place: Place) -> bytes:
 
 
 def files_below(settings: LakeSettings, place: Place) -> dict[str, int]:
-    """The size in bytes of all files in a folder and its folders, by their paths within it."""
+    """The size in bytes of each file in a folder and its subfolders, by path within the folder."""
     files, path = _files(settings, place)
     found = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
     start = len(path.rstrip("/")) + 1
@@ -176,18 +187,18 @@ def delete_file(settings: LakeSettings, place: Place) -> None:
 
 
 def delete(settings: LakeSettings, place: Place) -> None:
-    """Delete what is at a place and below it, if there is anything."""
+    """Delete a place and everything below it. Does nothing if it does not exist."""
     files, path = _files(settings, place)
     below = files.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
     folders = [each.path for each in below if each.type == FileType.Directory]
-    for folder in sorted(folders, key=len, reverse=True):  # else some servers find them not empty
+    for folder in sorted(folders, key=len, reverse=True):  # some servers delete only empty folders
         files.delete_dir(folder)
     if is_there(settings, place):
         files.delete_dir(path)
 
 
 def link(settings: LakeSettings, source: Place, target: Place) -> None:
-    """Have a file at another place as well: a hard link; in a bucket a copy that S3 makes."""
+    """Make a file available at a second place: a hard link, or in a bucket a copy made by S3."""
     if in_bucket(settings):
         files, path = _files(settings, source)
         files.copy_file(path, _files(settings, target)[1])
@@ -196,7 +207,7 @@ def link(settings: LakeSettings, source: Place, target: Place) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(source, target)
-    except OSError:  # another file system, or one without links
+    except OSError:  # the places are on different file systems, or links are not supported
         draft = target.with_name(f".{target.name}")
         shutil.copy2(source, draft)
         draft.replace(target)
@@ -208,12 +219,12 @@ def _look(settings: LakeSettings, place: Place) -> FileInfo:
 
 
 def commit_file(table: Place, version: int) -> str:
-    """The place of a version's commit in the log of a Delta table."""
+    """The place of a version's commit file in the log of a Delta table."""
     return f"{table}/_delta_log/{version:020d}.json"
 
 
 def _files(settings: LakeSettings, place: Place) -> tuple[FileSystem, str]:
-    """The file system of the tables, and a place as it is called there."""
+    """The file system of the tables, and the path of a place in it."""
     if in_bucket(settings):
         files = s3_client(settings.s3_server, settings.s3_region_name)
         return files, str(place).removeprefix(SCHEME)
@@ -222,5 +233,5 @@ def _files(settings: LakeSettings, place: Place) -> tuple[FileSystem, str]:
 
 @cache
 def s3_client(server: str | None, region: str) -> S3FileSystem:
-    """Arrow's client of a server, None for Amazon; it has the credentials of its first use."""
+    """Arrow's client of a server (None: Amazon). It keeps the credentials of its first use."""
     return S3FileSystem(region=region, endpoint_override=server)

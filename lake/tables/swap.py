@@ -1,8 +1,7 @@
-"""Lets a table become what another one is, in one commit: its files are linked, so nothing is
-copied, or in a bucket by S3 alone.
+"""Replaces the content of a table with that of another table, in one commit.
 
-All links can be made before the first commit, so the commits of several tables follow one another
-within milliseconds.
+Files are linked, so nothing is copied. In a bucket, S3 itself copies them. All links can be made
+before the first commit, so several tables can be committed within milliseconds of one another.
 """
 
 import datetime as dt
@@ -20,15 +19,15 @@ from lake.tables.storage import is_there, link, open_table
 
 
 class LinkedTable:
-    """A table that readers see, and the one that it is to become.
+    """A table that readers see, and the source whose content it takes over.
 
-    The latter must have no deletion vectors, as they would stay behind.
+    The source must not have deletion vectors, because these would not be taken over.
     """
 
     def __init__(
         self, settings: LakeSettings, source: str, path: str, version: int | None = None
     ) -> None:
-        """`version` is that of the source, the newest if None."""
+        """Open the table at `path`, and `version` of the one at `source`; the newest if None."""
         self._settings = settings
         self._from = source
         self._to = path
@@ -41,17 +40,21 @@ class LinkedTable:
         return self._table.version()
 
     def link(self) -> None:
-        """Bring the new files; nobody sees them yet."""
+        """Link the new files into the table's folder. Readers do not see them yet."""
         for name in _files(self._source).keys() - _files(self._table).keys():
             target = f"{self._to}/{name}"
             if not is_there(self._settings, target):
                 link(self._settings, f"{self._from}/{name}", target)
 
     def commit(self, *, whole: bool = False) -> int:
-        """Let readers see them, if there is anything new; returns how many files are gone.
+        """Show the new content to readers, unless nothing has changed.
 
         Args:
-            whole: whether all files are others, as where each of them may have a deletion vector.
+            whole: whether to replace all files, even those that both tables have. Needed if files
+                of the table may have deletion vectors.
+
+        Returns:
+            The number of files that the table no longer uses.
         """
         new, old = _files(self._source), _files(self._table)
         is_changed = self._source.schema() != self._table.schema()
@@ -62,7 +65,7 @@ class LinkedTable:
         actions: list[AddAction | RemoveAction] = [
             _add(row) for path, row in new.items() if whole or path not in old
         ]
-        if not whole:  # else the transaction takes away all that is there
+        if not whole:  # otherwise the transaction removes all old files by itself
             actions += gone
         mode = "overwrite" if whole else "append"
         self._table.create_write_transaction(actions, mode, self._source.schema())
@@ -92,7 +95,7 @@ def _remove(row: dict[str, Any]) -> RemoveAction:
 
 
 def _comparable(values: dict[str, Any] | None) -> dict[str, Any]:
-    """Statistics as Delta's log has them; instants are left out, as it rounds them."""
+    """Statistics in the form of Delta's log. Instants are left out, because the log rounds them."""
     found: dict[str, Any] = {}
     for name, value in (values or {}).items():
         if isinstance(value, bool | dt.datetime) or value is None:

@@ -1,4 +1,4 @@
-"""Table contracts: what a Delta table of the lake looks like, and those of bronze.
+"""Table contracts: what a Delta table of the lake looks like. Also declares the tables of bronze.
 
 `TableSpec` is the contract of one table; each layer declares its own. Tables are plain Delta
 (no deletion vectors, no column mapping), so that every Delta reader can open them.
@@ -20,14 +20,14 @@ from lake.tables.storage import is_table, storage_options, tables_below
 from pulsar_spark.errors import LakehouseError
 from pulsar_spark.schema import ADDED, ENVELOPE, Column
 
-if TYPE_CHECKING:  # `lakehouse status` does without Spark
+if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-APPEND_ONLY = "delta.appendOnly"  # property: rows are added alone
-# A commit a second makes a log of 86,400 files a day. A checkpoint of the log costs as much as a
-# batch, by default at each tenth commit.
+APPEND_ONLY = "delta.appendOnly"  # table property: rows are never changed or deleted
+# One commit a second adds 86,400 files a day to the log. A checkpoint of the log costs as much as a
+# batch, and Delta's default is a checkpoint every ten commits.
 BOUNDED_LOG = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
@@ -38,9 +38,10 @@ BOUNDED_LOG = {
 class TableSpec:
     """The Delta table `<layer>.<name>`: columns in order and table properties.
 
-    fields: columns, also within structs, that a topic file declares, and so may be added.
-    clustered_by: columns by whose values the rows are kept together in files, so that few files
-        need be read for few of them; none where rows come in such an order anyway.
+    fields: names of the columns, and of fields within structs, that may be added later because a
+        topic file declares them.
+    clustered_by: columns by whose values rows are grouped in files, so that few files must be read
+        for few values. Empty if rows arrive in such an order anyway.
     """
 
     layer: str
@@ -53,11 +54,11 @@ class TableSpec:
 
     @property
     def full_name(self) -> str:
-        """`<layer>.<name>`, as SQL knows it."""
+        """`<layer>.<name>`, the table's name in SQL."""
         return f"{self.layer}.{self.name}"
 
     def path(self, settings: LakeSettings) -> str:
-        """Where the table lies."""
+        """The folder or address of the table."""
         return settings.table_path(self.layer, self.name)
 
     def exists(self, settings: LakeSettings) -> bool:
@@ -67,9 +68,9 @@ class TableSpec:
     def create(
         self, settings: LakeSettings, properties: dict[str, str] | None = None
     ) -> deltalake.DeltaTable:
-        """Create the table if it is absent, with further properties, and return it.
+        """Create the table, with additional properties, if it does not exist, and return it.
 
-        delta-rs writes the first commit, as a cold Spark takes seconds for it.
+        delta-rs writes the first commit, because this takes seconds with a cold Spark.
         """
         table = deltalake.DeltaTable.create(
             self.path(settings),
@@ -77,7 +78,7 @@ class TableSpec:
             mode="ignore",
             description=self.comment,
             configuration={**BOUNDED_LOG, **self.properties, **(properties or {})},
-            raise_if_key_not_exists=False,  # the property that names the writer is ours
+            raise_if_key_not_exists=False,  # Delta does not know our property for the writer
             storage_options=storage_options(settings),
         )
         write_checksum(table, if_absent=True)
@@ -86,12 +87,18 @@ class TableSpec:
     def evolve(
         self, spark: SparkSession, settings: LakeSettings, delta: deltalake.DeltaTable
     ) -> list[str]:
-        """Add to the table (`delta`) the declared fields that it lacks; returns their names.
+        """Add the declared fields that the existing table lacks. They are NULL in existing rows.
 
-        They are NULL in the rows that are there.
+        Args:
+            spark: the session.
+            settings: the lake.
+            delta: the existing table.
+
+        Returns:
+            The paths of the added fields.
 
         Raises:
-            LakehouseError: the table cannot become what is declared.
+            LakehouseError: the table cannot be changed to what is declared.
         """
         from pyspark.sql.types import StructType
 
@@ -107,7 +114,7 @@ class TableSpec:
     def _missing(
         self, wanted: StructType, there: StructType, within: str = ""
     ) -> Iterator[tuple[str, str, str | None]]:
-        """Place, type and left neighbour of the fields that a table lacks, in order."""
+        """The path, type and preceding field of each field that a table lacks, in order."""
         from pyspark.sql.types import StructType
 
         for name in there.names:
@@ -147,10 +154,10 @@ class TableSpec:
         from pyspark.sql.types import StructType
 
         ddl = ", ".join(f"{identifier(column.name)} {column.type}" for column in self.columns)
-        return cast(StructType, StructType.fromDDL(ddl))  # an empty frame would cost a second
+        return cast(StructType, StructType.fromDDL(ddl))  # an empty DataFrame would cost a second
 
     def _schema(self) -> str:
-        """The columns in Delta's own JSON, which is Spark's."""
+        """The columns as a schema in JSON. Delta uses Spark's format."""
         schema = json.loads(self._columns().json())
         for column, field_json in zip(self.columns, schema["fields"], strict=True):
             field_json["nullable"] = column.nullable
@@ -160,7 +167,7 @@ class TableSpec:
     def set_property(
         self, spark: SparkSession, settings: LakeSettings, name: str, value: str | None
     ) -> None:
-        """Set a property of the existing table, or take it away (None)."""
+        """Set a property of the existing table. The value None removes the property."""
         alter, named = f"ALTER TABLE {delta_at(self.path(settings))}", literal(name)
         if value is None:
             spark.sql(f"{alter} UNSET TBLPROPERTIES IF EXISTS ({named})")
@@ -170,40 +177,40 @@ class TableSpec:
     def read(
         self, spark: SparkSession, settings: LakeSettings, version: int | None = None
     ) -> DataFrame:
-        """The rows of the existing table, now or as of a version."""
+        """The rows of the existing table, in its newest version or the given one."""
         reader = spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(settings))
 
     def open(self, spark: SparkSession, settings: LakeSettings) -> DeltaTable:
-        """The existing table."""
+        """The existing table, opened with Spark."""
         from delta.tables import DeltaTable
 
         return DeltaTable.forPath(spark, self.path(settings))
 
 
 def delta_tables(settings: LakeSettings, layer: str) -> dict[str, str]:
-    """Where all Delta tables of a layer lie, by name."""
+    """The folder or address of each Delta table of a layer, by the table's name."""
     names = tables_below(settings, f"{settings.tables}/{layer}")
     return {name: settings.table_path(layer, name) for name in names}
 
 
 def bronze_table(topic: str) -> TableSpec:
-    """The table of a topic. Grain: one message. Append-only."""
+    """The contract of a topic's bronze table. Grain: one message. Append-only."""
     return TableSpec(
         "bronze",
         topic,
         f"Every message of the topic {topic}, exactly once, as it came",
         ENVELOPE,
-        # Statistics of each column would cost the writer a third of its time; none is asked for.
+        # Statistics of every column would take a third of the writing time, and no query uses them.
         {APPEND_ONLY: "true", "delta.dataSkippingStatsColumns": "publish_time"},
         ADDED,
     )
 
 
 def as_messages(rows: DataFrame) -> DataFrame:
-    """Rows of a bronze table, with the columns that it lacks if an older version made it."""
+    """Rows of a bronze table, with NULL in the columns that older versions did not create."""
     from pyspark.sql import functions as F
 
     missing = [column for column in ENVELOPE if column.name in ADDED - {*rows.columns}]
@@ -211,5 +218,5 @@ def as_messages(rows: DataFrame) -> DataFrame:
 
 
 def match(keys: Sequence[str], equals: str = "=") -> str:
-    """The join condition of a MERGE; for keys that may be NULL, `equals` is `<=>`."""
+    """The join condition of a MERGE. For keys that may be NULL, pass `<=>` as `equals`."""
     return " AND ".join(f"t.`{key}` {equals} s.`{key}`" for key in keys)

@@ -1,1 +1,1 @@
-"""The topic file: which topics there are, and what their messages mean."""
+"""The topic file, which declares topics and the meaning of their messages."""

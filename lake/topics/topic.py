@@ -1,4 +1,7 @@
-"""What a topic may declare of itself; `topics.py` reads files of declarations."""
+"""What a topic file may declare about a topic, and the rules that are checked.
+
+`topic_file.py` reads the file.
+"""
 
 import re
 from typing import Annotated, Any, Literal
@@ -16,16 +19,16 @@ CHANGELOG_ONLY = (
     *("delete", "truncate", "envelope", "updates", "sequence", "history"),
     *("merged_into", "compacted", "tombstones_days"),
 )
-# Columns that silver adds to those of the fields, in a table or while it decodes.
+# Columns that silver adds to those of the fields, in a table or during processing.
 OWN_COLUMNS = frozenset(
     (
         *("position", "publish_time", "is_deleted", "resolved_id", "mark", "orders"),
         *("valid_from", "valid_to", "missing_lookups", "arrived_batch", "silver_batch"),
-        # While it computes:
+        # Only during processing:
         *("_reason", "_came", "_present", "_as", "_known", "_begin", "_end", "_collected", "_mark"),
         *("_row", "_version", "_valid_from", "_valid_to", "_since", "_key", "_into", "_passed"),
         *("_corrupt", "_upserted", "_deleted", "_truncations", "_replay"),
-        *("_change_type", "_commit_version", "_commit_timestamp"),  # Delta's, of change feeds
+        *("_change_type", "_commit_version", "_commit_timestamp"),  # of Delta's change feeds
     )
 )
 
@@ -52,21 +55,21 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")]
 
 
 class Declaration(BaseModel):
-    """Part of a topic file: unknown keys are refused."""
+    """Part of a topic file. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class FieldSpec(Declaration):
-    """One field. In JSON, `timestamp_ms` is epoch milliseconds UTC, `timestamp` is ISO 8601,
-    `binary` is base64.
+    """A field of a topic's messages.
 
-    A field must be there, and not null, unless `required = false`. Its value `absent` stands for
-    "none" and becomes NULL. `path`, such as `source.lsn`, is where an envelope has it, if it is no
-    field of the row.
-
-    personal: that it tells of a person, and what gold sees of it. `keep`: the value. `mask`: `***`,
-        or NULL where it is no string. `hash`: its keyed hash, so that equal values stay equal.
+    type: in JSON, a `timestamp_ms` is epoch milliseconds UTC, a `timestamp` is ISO 8601, and a
+        `binary` is base64.
+    required: whether the field must be present and not null. Default true.
+    personal: marks personal data, and says what gold sees of it. `keep`: the value. `mask`: `***`,
+        or NULL if the field is not a string. `hash`: a keyed hash, so that equal values stay equal.
+    absent: a value that stands for "none" and becomes NULL.
+    path: where an envelope has the field, such as `source.lsn`, if it is not a field of the row.
     """
 
     type: Annotated[str, BeforeValidator(_field_type)]
@@ -82,15 +85,15 @@ class FieldSpec(Declaration):
 
     @property
     def is_protected(self) -> bool:
-        """Whether gold sees something else than the value."""
+        """Whether gold sees something other than the value."""
         return self.personal in ("mask", "hash")
 
 
 class Lookup(Declaration):
-    """The row of changelog `topic` whose key equals the field `on`.
+    """A lookup of the row of the changelog `topic` whose key equals the field `on`.
 
-    mode: `latest` (default): as it is known when the event arrives, or as it comes first after
-        that. `as_of`: the version that was valid at the event time.
+    mode: `latest` (default): the row as it is when the event arrives, or else the first that
+        arrives later. `as_of`: the version that was valid at the event time.
     """
 
     topic: Name
@@ -99,7 +102,7 @@ class Lookup(Declaration):
 
 
 class Rule(Declaration):
-    """The messages whose field has this value, such as `op` = `d`."""
+    """Selects the messages whose field has this value, such as `op` = `d`."""
 
     field: Name
     equals: str | int | bool
@@ -110,14 +113,14 @@ def _field_spec(value: Any) -> Any:
 
 
 class View(Declaration):
-    """What a query in SQL makes of silver's tables, as `silver.<name>`.
+    """The view `silver.<name>`: a SQL query over silver's tables.
 
-    sql: the query; it names silver's tables and views without `silver.`.
-    key: where given, the result is kept as a table that follows the changes of its sources, row by
-        row; NULL is a key as any other.
-    columns: those of that table, with their types in SQL.
-    sources: by name each table that the query reads, a changelog or `enriched_<events>`, with the
-        columns that make the key. A row of the result may depend only on rows with its key.
+    sql: the query. It names silver's tables and views without `silver.`.
+    key: if given, the view is materialized as a table, which follows the changes of its sources row
+        by row. NULL is a key like any other.
+    columns: the columns of that table, with their SQL types.
+    sources: each table that the query reads (a changelog or `enriched_<events>`), with the columns
+        that form the key. A row of the result may depend only on rows with the same key.
     """
 
     name: Name
@@ -146,26 +149,28 @@ class View(Declaration):
 
 
 class Topic(Declaration):
-    """One topic: `events` are facts, a `changelog` holds the state of its keys.
+    """A topic. `events` are facts; a `changelog` holds the state of its keys.
 
-    schema: how payloads are read. `json` (default): JSON objects, whatever the broker's schema
-        registry says. `registry`: as the schema version says that a message was published with:
-        Avro, JSON or a primitive. `string`, `bytes`: bare values. A bare value is the one field
-        beside the key, and the message key, split at `|`, is the key.
-    delete: which messages of a changelog delete their key. `tombstone` (default): those without
-        payload. `never`. Or `{ field = "op", equals = "d" }`: those, and tombstones.
-        `d` and `t` of an envelope are told by its `op`.
+    schema: how payloads are read. `json` (default): as JSON objects, regardless of the broker's
+        schema registry. `registry`: with the schema version with which the message was published
+        (Avro, JSON or a primitive). `string`, `bytes`: as bare values. A bare value is the only
+        field besides the key, and the message key, split at `|`, is the key.
+    delete: which messages of a changelog delete their key. `tombstone` (default): messages without
+        a payload. `never`: none. `{ field = "op", equals = "d" }`: matching messages, and
+        tombstones. In an envelope, its `op` marks deletions (`d`) and truncations (`t`).
     truncate: which messages delete all keys whose latest message is older.
     envelope: `debezium`: a payload is `{"op": …, "before": …, "after": …}`, and the fields are
         those of the row in it.
-    updates: `whole` (default): a message is the row. `partial`: fields that it does not have stay
-        as they are, and null is a value.
-    sequence: fields that order the messages of a key, the highest being the latest; among equals,
-        and without it, their position decides.
-    history: whether `silver.<topic>_history` keeps all versions; they are valid by `event_time`.
-    merged_into: field with the key that this one was merged into, from which the column
-        `resolved_id` follows.
-    tombstones_days: after how many days a deleted key is forgotten; never, if it is not declared.
+    updates: `whole` (default): a message is the complete row. `partial`: fields that a message does
+        not have keep their values, and null is a value.
+    sequence: fields that order the messages of a key; the latest message has the highest values.
+        Among equals, and without a sequence, the position decides.
+    history: whether `silver.<topic>_history` keeps all versions (SCD type 2), which are valid from
+        their `event_time` on.
+    merged_into: the field with the key into which this key was merged. The column `resolved_id`
+        is derived from it.
+    tombstones_days: the days after which a deleted key is forgotten (tombstone retention). By
+        default, it is never forgotten.
     compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
     """
 
@@ -242,7 +247,7 @@ class Topic(Declaration):
 
     @model_validator(mode="after")
     def _rules_fit_each_other(self) -> "Topic":
-        """What cannot be answered rightly for any order of messages is refused."""
+        """Refuse rules that conflict, or whose result would depend on the order of messages."""
         if self.envelope:
             for name in ("delete", "truncate"):
                 if name in self.model_fields_set:
@@ -288,7 +293,7 @@ class Topic(Declaration):
 
     @model_validator(mode="after")
     def _protection_leaves_what_gold_needs(self) -> "Topic":
-        """Gold finds rows by keys and references, so these stay what they are."""
+        """Refuse to mask or hash keys and references, because gold finds rows by them."""
         references = [*self.key, self.merged_into, *(x.on for x in self.lookups.values())]
         columns = {snake_case(name) for name in self.fields}
         for name, spec in self.fields.items():
@@ -310,17 +315,17 @@ class Topic(Declaration):
 
     @property
     def hashed(self) -> list[str]:
-        """The fields of which gold sees the hash."""
+        """The fields of which gold sees only the hash."""
         return [name for name, spec in self.fields.items() if spec.personal == "hash"]
 
     @property
     def truncates(self) -> bool:
-        """Whether a message may delete all keys."""
+        """Whether a message may delete all older keys of the topic."""
         return self.kind == "changelog" and (self.truncate or self.envelope) is not None
 
     @property
     def has_marks(self) -> bool:
-        """Whether the state has rows that are no keys, but marks."""
+        """Whether the state table has rows that are marks instead of keys."""
         return self.truncates or self.tombstones_days is not None
 
     @property
@@ -330,7 +335,7 @@ class Topic(Declaration):
 
     @property
     def values(self) -> list[str]:
-        """The fields beside the key."""
+        """The fields that are not part of the key."""
         return [name for name in self.fields if name not in self.key]
 
     @property

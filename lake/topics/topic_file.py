@@ -1,7 +1,7 @@
 """Reads a topic file, which declares the topics of a lake and what their messages mean.
 
-Topics are described only in this TOML file. The default, `shop.toml`, is also an example. Bronze
-uses names and partitions; silver uses keys, fields and lookups.
+Topics are described only in this TOML file. The default, `shop/topics.toml`, is also an example.
+Bronze uses names and partitions; silver uses keys, fields and lookups.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Pulsar's admin API, as far as the lakehouse needs it: topics, positions, subscriptions."""
+"""A client of Pulsar's admin API for what the lakehouse needs: topics, positions, subscriptions."""
 
 import contextlib
 import re
@@ -17,31 +17,33 @@ from pulsar_spark.offsets import START, WHOLE, Position
 from pulsar_spark.plan.ledgers import Ledger, PartitionLog
 
 GLANCE_SECONDS = 2.0
-DEADLINE_SECONDS = 60.0  # a broker that restarts is back by then
-WAIT_SECONDS = (0.1, 2.0)  # between two attempts: the first wait, which doubles, and the longest
-REDIRECTS = 6  # in a row; a topic that moves between brokers takes two or three
-OWNERLESS = "find owner"  # of a topic, as a broker says that has just started
-EVICTS = "consumer_backlog_eviction"  # a policy of backlog quotas
+DEADLINE_SECONDS = 60.0  # long enough for a broker to restart
+WAIT_SECONDS = (0.1, 2.0)  # between attempts: the first wait, which doubles, and the longest
+REDIRECTS = 6  # in a row; a topic that moves between brokers needs two or three
+OWNERLESS = "find owner"  # from the error of a broker that has just started
+EVICTS = "consumer_backlog_eviction"  # a backlog quota with this policy drops unread messages
 EARLIEST = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchIndex": -1}
 
 
 class _NotYetError(Exception):
-    """The broker may answer a moment later: it is starting, or moves the topic."""
+    """The broker may answer a moment later, because it is starting or is moving the topic."""
 
 
 class TopicNotFoundError(BrokerError):
-    """There is no such topic or subscription."""
+    """The topic or subscription does not exist."""
 
 
 class AlreadyThereError(BrokerError):
-    """What was to be created exists."""
+    """What was to be created exists already."""
 
 
 class Entry(NamedTuple):
-    """What an entry holds: `messages` of a batch, or chunk `chunk` (from 0) of `chunks`.
+    """What an entry holds: a batch of `messages`, or chunk number `chunk` (from 0) of `chunks`.
 
-    is_hidden: readers never see it: it marks the end of a transaction, or is of an aborted one.
-    is_pending: a transaction that is open holds it back, be it of that transaction or behind it.
+    is_hidden: readers never see the entry, because it is a transaction marker or belongs to an
+        aborted transaction.
+    is_pending: an open transaction holds the entry back, because the entry belongs to it or comes
+        after it.
     """
 
     messages: int
@@ -52,15 +54,18 @@ class Entry(NamedTuple):
 
     @property
     def ends_a_message(self) -> bool:
-        """Whether no chunks of its message are in later entries."""
+        """Whether no later entry holds a chunk of the same message."""
         return self.chunk is None or self.chunks is None or self.chunk + 1 == self.chunks
 
 
 class PartitionState(NamedTuple):
-    """What the broker says of a topic partition at one moment.
+    """What the broker reports about a topic partition at one moment.
 
-    last: its last entry, hidden ones included, even if it is deleted by now; the entry is -1 if
-    there was none. cursors: up to where each durable subscription lets the broker drop messages.
+    last: the last entry, which may be hidden, or deleted by now. Its entry id is -1 if there was
+        none.
+    log: the ledgers.
+    cursors: the position up to which each durable subscription lets the broker drop messages, by
+        name.
     """
 
     last: Position
@@ -69,10 +74,10 @@ class PartitionState(NamedTuple):
 
 
 class PulsarAdmin:
-    """Client of the admin API. Use as a context manager.
+    """Client of the admin API. Use it as a context manager.
 
-    Topics are named in full, `persistent://tenant/namespace/topic`. Each method raises
-    BrokerError, naming the URL and the broker's reason, when the broker is absent or refuses.
+    Topics are named in full, `persistent://tenant/namespace/topic`. Each method raises BrokerError
+    if the broker cannot be reached or refuses a request. The message names the URL and the reason.
     """
 
     def __init__(self, connection: Connection, timeout_seconds: float = 10.0) -> None:
@@ -92,15 +97,15 @@ class PulsarAdmin:
         self.close()
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         self._client.close()
 
     def is_healthy(self) -> bool:
-        """Whether a broker answers and can publish and read; asked once."""
+        """Whether a broker answers and can publish and read. Asks only once."""
         return self._is_ok("brokers/health")
 
     def has_namespace(self, namespace: str) -> bool:
-        """Whether a namespace exists; asked once, False if no broker answers."""
+        """Whether a namespace exists; False if no broker answers. Asks only once."""
         return self._is_ok(f"namespaces/{namespace}")
 
     def version(self) -> str:
@@ -108,7 +113,7 @@ class PulsarAdmin:
         return self._ask("GET", "brokers/version").text.strip()
 
     def ensure_namespace(self, namespace: str) -> None:
-        """Create a namespace, and its tenant for this cluster, where they are absent."""
+        """Create a namespace and its tenant if they are absent. The tenant may use all clusters."""
         try:
             self._ask("GET", f"namespaces/{namespace}")
         except TopicNotFoundError:
@@ -118,7 +123,11 @@ class PulsarAdmin:
             self._create(f"namespaces/{namespace}", {})
 
     def ensure_topic(self, topic: str, partitions: int) -> bool:
-        """Create a partitioned topic; widen one with fewer partitions. True if it was created."""
+        """Create a topic with partitions, or add partitions to one that has fewer.
+
+        Returns:
+            Whether the topic was created.
+        """
         try:
             there = self._partition_count(topic)
         except TopicNotFoundError:
@@ -129,19 +138,22 @@ class PulsarAdmin:
         return False
 
     def retain_for_ever(self, topic: str) -> None:
-        """Keep all messages of a topic, whether read or not."""
+        """Make the broker keep all messages of a topic forever, whether read or not."""
         for_ever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
         self._ask("POST", f"{_path(topic)}/retention", json=for_ever)
 
     def policy(self, topic: str, name: str) -> Any:
-        """A policy as it holds for a topic, be it its own, its namespace's or the broker's."""
+        """The policy that applies to a topic: its own, its namespace's or the broker's.
+
+        None if no policy is set.
+        """
         answer = self._ask("GET", f"{_path(topic)}/{name}", params={"applied": "true"})
         return answer.json() if answer.content else None
 
     def drops_unread(self, topic: str) -> bool:
-        """Whether a policy drops messages that no subscription has read: TTL, a quota that evicts.
+        """Whether a policy drops unread messages: a TTL, or a backlog quota that evicts.
 
-        False, too, where we may not ask for the policies.
+        False if the policies cannot be read, for example because our role may not read them.
         """
         try:
             quotas = (self.policy(topic, "backlogQuotaMap") or {}).values()
@@ -151,11 +163,11 @@ class PulsarAdmin:
             return False
 
     def deduplicate(self, namespace: str) -> None:
-        """Let the broker drop messages of a namespace whose sequence ids it has seen."""
+        """Turn on deduplication in a namespace: the broker drops sequence ids that it has seen."""
         self._ask("POST", f"namespaces/{namespace}/deduplication", json=True)
 
     def deduplicates(self, namespace: str) -> bool:
-        """Whether the broker does so in a namespace: by its own policy, else the broker's."""
+        """Whether deduplication is on in a namespace, by its own policy or else by the broker's."""
         own = self._ask("GET", f"namespaces/{namespace}/deduplication").text
         if own.strip():
             return own.strip() == "true"
@@ -163,12 +175,12 @@ class PulsarAdmin:
         return bool(everywhere.get("brokerDeduplicationEnabled") == "true")
 
     def partitions(self, topic: str) -> list[str]:
-        """The topics behind a partitioned topic; a topic without partitions is its own."""
+        """The full names of a topic's partitions; the topic itself if it has none."""
         count = self._partition_count(topic)
         return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
 
     def unload(self, topic: str) -> None:
-        """Let the broker give up a topic; whoever uses it next loads it again."""
+        """Make the broker unload a topic. Its next use loads it again."""
         self._ask("PUT", f"{_path(topic)}/unload")
 
     def delete_topic(self, topic: str) -> None:
@@ -177,33 +189,33 @@ class PulsarAdmin:
         self._ask("DELETE", f"{_path(topic)}{suffix}", params={"force": "true"})
 
     def last_position(self, partition: str) -> Position:
-        """The last entry of a topic partition; its entry is -1 if there is none."""
+        """The last entry of a topic partition; its entry id is -1 if there is none."""
         answer = self._ask("GET", f"{_path(partition)}/lastMessageId").json()
         return Position(answer["ledgerId"], answer["entryId"])
 
     def internal_stats(self, partition: str) -> dict[str, Any]:
-        """Ledgers and cursors of a topic partition, as the broker tells them."""
+        """The ledgers and cursors of a topic partition, as the broker reports them."""
         answer: dict[str, Any] = self._ask("GET", f"{_path(partition)}/internalStats").json()
         return answer
 
     def subscription_stats(self, partition: str, name: str) -> dict[str, Any] | None:
-        """What waits for a subscription, and since when; None if there is no such subscription."""
+        """Statistics of a subscription, with the size and age of its backlog; None if absent."""
         params = {"getEarliestTimeInBacklog": "true"}
         answer = self._ask("GET", f"{_path(partition)}/stats", params=params).json()
         found: dict[str, Any] | None = answer["subscriptions"].get(name)
         return found
 
     def created_at(self, partition: str) -> int | None:
-        """When a topic partition was created, in ms since 1970; None if the broker cannot tell."""
+        """When a topic partition was created, in epoch ms; None if the broker does not know."""
         stats = self._ask("GET", f"{_path(partition)}/stats").json()
         return int(stats.get("topicCreationTimeStamp") or 0) or None
 
     def state(self, partition: str) -> PartitionState:
-        """The end, the ledgers and the subscriptions of a topic partition, in one request."""
+        """Fetch the end, the ledgers and the subscriptions of a topic partition in one request."""
         stats = self.internal_stats(partition)
         last = _position(stats["lastConfirmedEntry"])
         ledgers = [Ledger(x["ledgerId"], x["entries"], x["size"]) for x in stats["ledgers"]]
-        if ledgers:  # the newest is listed without its entries, and may be newer than the rest
+        if ledgers:  # the newest is listed without entries, and may be newer than the last entry
             newest = ledgers[-1].id
             entries = last.entry + 1 if last.ledger == newest else 0
             ledgers[-1] = Ledger(newest, entries, stats["currentLedgerSize"] if entries else 0)
@@ -218,7 +230,7 @@ class PulsarAdmin:
         return self.state(partition).log
 
     def entry(self, partition: str, position: Position) -> Entry | None:
-        """What an entry holds, None if it is gone."""
+        """What an entry holds; None if it is gone."""
         path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
 
         def is_gone() -> bool:
@@ -232,9 +244,9 @@ class PulsarAdmin:
         return _entry(headers)
 
     def glance(self, partition: str, position: Position) -> Entry | None:
-        """What an entry holds, if the broker tells it at once; asked once.
+        """What an entry holds, if the broker answers at once; otherwise None. Asks only once.
 
-        It never answers for a compressed chunk, and fails for metadata of more than 8 KB.
+        The broker never answers for a compressed chunk, and fails for metadata of more than 8 KB.
         """
         path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
         try:
@@ -244,11 +256,12 @@ class PulsarAdmin:
         return _entry(response.headers) if response.status_code == httpx.codes.OK else None
 
     def last_readable(self, partition: str) -> Position:
-        """Where an open transaction holds readers back; asked only where there seems to be one.
+        """The position up to which an open transaction lets readers go.
 
-        Until the broker has recovered the transactions of a topic that it has just loaded, all of
-        it seems to be held back. Transactions are told of loaded topics only, and others are said
-        not to exist: asking for the last position loads one, or says that it is gone.
+        Called only if there seems to be an open transaction. After the broker has loaded a topic,
+        all of it seems to be held back until the topic's transactions are recovered. The broker
+        reports transactions only of loaded topics, and answers that other topics do not exist.
+        Asking for the last position loads the topic, or shows that it is really gone.
         """
         path = _path(partition).partition("/")[2]
         url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
@@ -264,14 +277,14 @@ class PulsarAdmin:
         return _position(stats["maxReadPosition"])
 
     def compacted(self, partition: str) -> Position:
-        """Up to where a topic partition is compacted."""
+        """The position up to which a topic partition is compacted; START if it is not."""
         stats = self.internal_stats(partition)
         if stats["compactedLedger"]["entries"] <= 0:
             return START
         return _position(stats["cursors"]["__compaction"]["markDeletePosition"])
 
     def position_at(self, partition: str, epoch_ms: int) -> Position:
-        """The last position that was published before an instant; its entry may be -1."""
+        """The last position published before an instant; its entry id may be -1."""
         answer = self._ask("GET", f"{_path(partition)}/messageid/{epoch_ms}").json()
         return Position(answer["ledgerId"], answer["entryId"] - 1)
 
@@ -295,28 +308,34 @@ class PulsarAdmin:
         return found
 
     def subscription(self, partition: str, name: str) -> Position | None:
-        """Up to where a durable subscription lets the broker drop messages, None if absent."""
+        """The position up to which a durable subscription lets the broker drop messages.
+
+        None if the subscription does not exist.
+        """
         return self.state(partition).cursors.get(name)
 
     def create_subscription(self, partition: str, name: str, position: Position) -> None:
-        """Create a durable subscription that keeps what is behind a position."""
+        """Create a durable subscription that makes the broker keep everything after a position."""
         self._ask("PUT", f"{_path(partition)}/subscription/{quote(name, safe='')}", json=EARLIEST)
         if position > START:
             self.move_subscription(partition, name, position)
 
     def move_subscription(self, partition: str, name: str, position: Position) -> None:
-        """Let the broker drop what the subscription kept, up to and with an entry."""
+        """Let the broker drop what a subscription kept, up to and including a position.
+
+        An entry that is only partly read is kept.
+        """
         read = position.entry if position.batch == WHOLE else position.entry - 1
         body = {**EARLIEST, "ledgerId": position.ledger, "entryId": read, "excluded": True}
         path = f"{_path(partition)}/subscription/{quote(name, safe='')}/resetcursor"
         self._ask("POST", path, json=body)
 
     def delete_subscription(self, partition: str, name: str) -> None:
-        """Delete a durable subscription; the broker keeps nothing for it any more."""
+        """Delete a durable subscription, so that the broker keeps nothing for it any more."""
         self._ask("DELETE", f"{_path(partition)}/subscription/{quote(name, safe='')}")
 
     def _create(self, path: str, content: dict[str, Any]) -> None:
-        # A broker that starts makes its own defaults meanwhile.
+        # A broker that is starting may create its defaults at the same time.
         with contextlib.suppress(AlreadyThereError):
             self._ask("PUT", path, json=content)
 
@@ -350,7 +369,7 @@ class PulsarAdmin:
     def _send(
         self, method: str, path: str, *, without_body: bool, **content: Any
     ) -> httpx.Response:
-        """Ask the broker and, if another one owns what is asked for, that one."""
+        """Send a request, and follow redirects to the broker that owns the topic."""
         places = [path]
         while len(places) <= REDIRECTS:
             with self._client.stream(method, places[-1], **content) as response:
@@ -362,7 +381,7 @@ class PulsarAdmin:
             ):
                 return response
             places.append(self._checked(response.url, response.next_request.url))
-            content.pop("params", None)  # the broker has put them into the address
+            content.pop("params", None)  # the address of the redirect contains them
         message = (
             f"The brokers send us in a circle: {' -> '.join(places)}. A topic may be moving: try "
             "again. If it stays so, each broker needs an advertisedAddress of its own."
@@ -370,7 +389,11 @@ class PulsarAdmin:
         raise BrokerError(message)
 
     def _checked(self, asked: httpx.URL, place: httpx.URL) -> str:
-        """Where a broker redirects us, if we may show there who we are."""
+        """The address of a redirect, if we may send our credentials there.
+
+        Raises:
+            BrokerError: the host is not a known broker, or the protocol differs.
+        """
         if place.host not in self._hosts:
             brokers = self._client.get("brokers")
             listed = brokers.json() if brokers.is_success else []
@@ -387,7 +410,7 @@ class PulsarAdmin:
 
     @staticmethod
     def _ask_patiently(ask: Callable[[], httpx.Response]) -> httpx.Response:
-        """Repeat a request until the broker answers, or for as long as a restart takes."""
+        """Repeat a request until the broker answers, but no longer than a restart takes."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         wait, longest = WAIT_SECONDS
         while True:
@@ -410,16 +433,22 @@ class PulsarAdmin:
         without_body: bool = False,
         **content: Any,
     ) -> httpx.Response:
-        """Ask the broker, and raise `_NotYetError` for an answer that may change.
+        """Send a request once.
 
         Args:
-            method: of HTTP.
-            path: below the base of the admin API.
-            is_gone: asked after a 500: whether the topic does not exist.
-            is_not_yet: whether a good answer means that the broker is not ready.
-            is_there: asked after a 404: whether the topic exists, so the 404 is temporary.
-            without_body: whether only the headers of the answer are needed.
-            content: what httpx sends.
+            method: the HTTP method.
+            path: the path below the base URL of the admin API.
+            is_gone: called after a 500; whether what was asked for does not exist.
+            is_not_yet: called with a good response; whether it means that the broker is not ready.
+            is_there: called after a 404; whether the topic exists, so that the 404 is temporary.
+            without_body: whether only the headers of the response are needed.
+            content: further arguments for httpx.
+
+        Raises:
+            _NotYetError: a later response may be different.
+            TopicNotFoundError: what was asked for does not exist.
+            AlreadyThereError: what was to be created exists already.
+            BrokerError: the broker refused the request.
         """
         response = self._send(method, path, without_body=without_body, **content)
         ownerless = response.status_code == 412 and OWNERLESS in response.text

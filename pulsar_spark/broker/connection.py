@@ -1,7 +1,8 @@
-"""How the broker is reached: addresses, TLS and who we are. For the client and the admin API alike.
+"""Connects to the broker: addresses, TLS and credentials, for the client and for the admin API.
 
-Secrets are named, never held: options and settings say which environment variable or file holds
-a token or key, and it is read when a connection is made. So no plan, checkpoint or log has them.
+Options and settings never contain secrets. They name the environment variable or file that holds a
+token or key, which is read when a connection is made. No plan, checkpoint or log therefore contains
+a secret.
 """
 
 import dataclasses
@@ -17,29 +18,31 @@ from typing import TYPE_CHECKING, Any
 from pulsar_spark.errors import SettingsError, require_library
 from pulsar_spark.log_masking import hide
 
-if TYPE_CHECKING:  # planners need no client, and readers no HTTP
+if TYPE_CHECKING:  # planning does not need the client, and reading does not need HTTP
     import httpx
     import pulsar
 
 
 @dataclass(frozen=True)
 class Connection:
-    """Options of `format("pulsar")` about the broker; in snake case here.
+    """Options of `format("pulsar")` about the broker. The fields have the same names in snake case.
 
     serviceUrl: `pulsar://host:6650`, or `pulsar+ssl://host:6651` for TLS. Required.
-    adminUrl: `http://host:8080` or `https://host:8443`. Required: offsets are planned with it.
-    adminHosts: hosts, with commas between, to which the admin API may redirect us beside its own.
-        Not needed by a role that may ask for the cluster's list of brokers, as superusers may.
-    tokenEnv, tokenFile: the environment variable or file that holds a JWT. It is read anew for
-        every connection, so that it may be rotated.
-    oauth2IssuerUrl, oauth2KeyFile, oauth2Audience, oauth2Scope: OAuth2 client credentials; the
-        file is JSON with `client_id` and `client_secret`. The first two go together.
-    oauth2TrustCertsFile: PEM file of authorities to trust for the issuer, beside the usual ones
-        (the system's, certifi's) and those of tlsTrustCertsFile. The issuer is always verified.
-    tlsTrustCertsFile: PEM file of the authorities to trust; the system's own if not given.
-    tlsCertificateFile, tlsKeyFile: PEM files by which a client shows who it is (mutual TLS).
-    tlsValidateHostname: whether the certificate must name the host. Default true.
-    tlsAllowInsecureConnection: accept any certificate: for trials alone. Default false.
+    adminUrl: `http://host:8080` or `https://host:8443`. Required, because planning offsets uses it.
+    adminHosts: comma-separated hosts, besides its own, to which the admin API may redirect us. Not
+        needed if our role may list the brokers of the cluster, as superusers may.
+    tokenEnv, tokenFile: the environment variable or file that holds a JWT. It is read again for
+        every connection, so it can be rotated.
+    oauth2IssuerUrl, oauth2KeyFile, oauth2Audience, oauth2Scope: OAuth2 client credentials. The file
+        is JSON with `client_id` and `client_secret`. The first two options must be set together.
+    oauth2TrustCertsFile: PEM file of authorities to trust for the issuer, in addition to the usual
+        ones (the system's and certifi's) and those of tlsTrustCertsFile. The issuer is always
+        verified.
+    tlsTrustCertsFile: PEM file of the authorities to trust. Default: the system's.
+    tlsCertificateFile, tlsKeyFile: PEM files of the client certificate and its key (mutual TLS).
+    tlsValidateHostname: whether the broker's certificate must name its host. Default true.
+    tlsAllowInsecureConnection: whether to accept any certificate; only for experiments. Default
+        false.
     """
 
     service_url: str
@@ -59,7 +62,7 @@ class Connection:
     tls_allow_insecure_connection: bool = False
 
     def __post_init__(self) -> None:
-        """Check that options which need each other are set together.
+        """Check that options that need each other are set together.
 
         Raises:
             SettingsError: one is missing, two conflict, or the library for OAuth2 is not installed.
@@ -76,10 +79,10 @@ class Connection:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "Connection":
-        """The connection of a reader's or writer's options, by their names in camel case.
+        """Parse the connection options of a reader or writer, given by their camel-case names.
 
         Raises:
-            SettingsError: one is missing, unfit or in conflict with another.
+            SettingsError: an option is missing or invalid, or conflicts with another.
         """
         for name in ("serviceUrl", "adminUrl"):
             if not given.get(name):
@@ -93,12 +96,12 @@ class Connection:
         return cls(**values)
 
     def options(self) -> dict[str, str]:
-        """The reverse of `parse`."""
+        """The options from which `parse` makes this connection."""
         values = {OPTION_OF[k]: v for k, v in dataclasses.asdict(self).items() if v is not None}
         return {k: str(v).lower() if isinstance(v, bool) else v for k, v in values.items()}
 
     def client(self) -> "pulsar.Client":
-        """A client of the broker; to be closed in the process that made it.
+        """Create a client of the broker. Close it in the process that created it.
 
         Raises:
             SettingsError: a file or variable that holds a secret is absent.
@@ -107,11 +110,11 @@ class Connection:
 
         authentication: Any = None
         if self.token_env or self.token_file:
-            self.token()  # the client would report its absence as a refusal by the broker
+            self.token()  # the client would report an absent token as a refusal by the broker
             authentication = pulsar.AuthenticationToken(self.token)
         elif self.oauth2_key_file:
-            # Not its own AuthenticationOauth2, which trusts the authorities of its build alone. To
-            # the broker it is a token either way.
+            # The client's own AuthenticationOauth2 trusts only the authorities of its build. For
+            # the broker, there is no difference: both send it a token.
             issued = self._issuer()
             issued()
             authentication = pulsar.AuthenticationToken(issued)
@@ -127,7 +130,7 @@ class Connection:
         )
 
     def http(self, timeout_seconds: float) -> "httpx.Client":
-        """A client of the admin API.
+        """Create a client of the admin API.
 
         Raises:
             SettingsError: a file or variable that holds a secret is absent.
@@ -143,7 +146,11 @@ class Connection:
         )
 
     def token(self) -> str:
-        """The JWT, as it is now."""
+        """Read the current JWT, and mask it in all logs from now on.
+
+        Raises:
+            SettingsError: the variable or file is absent or empty.
+        """
         if self.token_env:
             token = os.environ.get(self.token_env, "")
             place = f"the environment variable {self.token_env}"
@@ -161,10 +168,11 @@ class Connection:
         return partial(_bear, self.token) if self.token_env or self.token_file else None
 
     def _issuer(self) -> Callable[[], str]:
-        """What gives a token of the OAuth2 issuer, a new one when the last has nearly ended.
+        """A function that returns a token of the OAuth2 issuer, and renews it before it expires.
 
         Raises:
-            SettingsError: the issuer cannot be reached or verified, or gives none; at each call.
+            SettingsError: the key file is absent. Each call of the function raises it if the issuer
+                cannot be reached or verified, or returns no token.
         """
         import httpx
         from httpx_auth import HttpxAuthException, OAuth2, OAuth2ClientCredentials
@@ -205,7 +213,7 @@ class Connection:
         return context
 
     def credentials(self) -> tuple[str, str]:
-        """How we say who we are in Pulsar's own protocol: the method and its secret, if any.
+        """The authentication method in Pulsar's binary protocol, and its secret; empty if none.
 
         Raises:
             SettingsError: a file or variable that holds a secret is absent.
@@ -217,9 +225,9 @@ class Connection:
         return ("tls", "") if self.tls_certificate_file else ("", "")
 
     def tls(self, url: str) -> ssl.SSLContext:
-        """How a connection to an address is secured; of no use where it is not."""
+        """The TLS context for connections to an address. It has no effect on a plain address."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        if url.startswith(("https://", "pulsar+ssl://")):  # to read the authorities takes a while
+        if url.startswith(("https://", "pulsar+ssl://")):  # reading the authorities takes a while
             authorities = _there("tlsTrustCertsFile", self.tls_trust_certs_file)
             context = ssl.create_default_context(cafile=authorities)
             if self.tls_certificate_file:
@@ -252,7 +260,11 @@ def _both(one: str, value: str | None, other: str, other_value: str | None) -> N
 
 
 def boolean(name: str, value: str) -> bool:
-    """The value of an option that is true or false."""
+    """Parse an option that is `true` or `false`.
+
+    Raises:
+        SettingsError: the value is neither.
+    """
     if value.lower() not in ("true", "false"):
         message = f"Option {name}: '{value}' is neither true nor false."
         raise SettingsError(message)

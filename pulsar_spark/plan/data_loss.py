@@ -1,4 +1,4 @@
-"""The audit table of accepted losses: what a query went on without, with its operator's consent."""
+"""The audit table of accepted losses: what a query skipped with its operator's consent."""
 
 import datetime as dt
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ SCHEMA = pa.schema(
         pa.field("subscription", pa.string(), nullable=False),
         pa.field("topic_partition", pa.string(), nullable=False),
         pa.field("behind", pa.string(), nullable=False),  # the last position before the loss
-        pa.field("up_to", pa.string()),  # the last that was dropped, NULL if nobody knows
+        pa.field("up_to", pa.string()),  # the last lost position, NULL if unknown
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
@@ -23,9 +23,11 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class LossTable:
-    """The table: a folder, or an address with what delta-rs must know to reach it.
+    """The audit table.
 
-    Credentials are in neither; they are found where clients of the store look for them.
+    path: a folder or an address.
+    storage: options that delta-rs needs to reach the address. They contain no credentials, which
+        are found where clients of the store look for them.
     """
 
     path: str
@@ -38,7 +40,16 @@ class LossTable:
         lost: tuple[Position, Position | None],
         why: str,
     ) -> None:
-        """Add a loss to the table, which is made if it is absent; once, if called again."""
+        """Append a loss to the table, which is created if it does not exist.
+
+        Does nothing if the loss is recorded already.
+
+        Args:
+            subscription: the subscription of the query.
+            partition: the topic partition.
+            lost: the last position before the loss, and the last lost one (None if unknown).
+            why: the reason of the loss.
+        """
         behind, up_to = str(lost[0]), str(lost[1]) if lost[1] else None
         if (behind, up_to) in self._ranges(subscription, partition):
             return
@@ -53,7 +64,10 @@ class LossTable:
         append_record(self.path, pa.Table.from_pylist([row], SCHEMA), self.storage)
 
     def recorded(self, subscription: str, partition: str, after: Position) -> Position:
-        """Up to where losses are recorded, one after the other, from a position on."""
+        """The position up to which recorded losses follow one another from `after` on.
+
+        It is `after` itself if no loss is recorded there.
+        """
         ranges = dict(self._ranges(subscription, partition))
         while (up_to := ranges.pop(str(after), None)) is not None:
             after = Position(*map(int, up_to.split(":")))

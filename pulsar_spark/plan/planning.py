@@ -1,10 +1,10 @@
-"""Plans what a batch reads: where topics end, how far a batch may go, how it is cut into tasks.
+"""Plans what a batch reads: where topics end, how far the batch goes, and how tasks divide it.
 
-Lives in the one Python process beside the driver that plans, with one connection to the admin
-API. A batch ends with an entry that readers see: not with the mark of a transaction, nor with what
-an open one holds back, nor with a chunk that others follow. Messages of other producers may lie
-between the chunks of one, so a batch may end within a message all the same: that message lands with
-the batch that has its last chunk (`gaps.py`).
+Runs in the one Python process beside the driver that plans batches, with one connection to the
+admin API. A batch ends with an entry that readers see. It never ends with a transaction marker,
+with an entry that an open transaction holds back, or with a chunk that is not the last of its
+message. Other producers' messages may lie between the chunks of a message, so a batch may still end
+in the middle of one. Such a message lands with the batch that has its last chunk (`read/gaps.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ONE_TASK_BYTES = 1 << 20
 RECEIVER_BYTES = 32 << 20
 RECEIVER_MESSAGES = (10, 10_000)
-TOGETHER_MS = 500  # partitions of one request are created closer to one another
+TOGETHER_MS = 500  # partitions that one request creates follow one another faster than this
 UNORDERED = Partitioning(0)
 LEDGERS_BEFORE = 20
 STORED_SECONDS = 1.0
@@ -38,7 +38,7 @@ LOOKS_KEPT = 8
 
 
 class Planner:
-    """Plans for one reader. Not shared between threads; does not travel to workers."""
+    """Plans for one reader. Not thread-safe, and never sent to workers."""
 
     def __init__(self, options: PulsarOptions, admin: PulsarAdmin) -> None:
         self._options = options
@@ -47,19 +47,20 @@ class Planner:
         self._looked_at = 0
         self.states: dict[str, PartitionState] = {}
         self._newest: dict[str, tuple[Position, Position, int]] = {}
-        self._held_back: set[str] = set()  # partitions that end within an open transaction
+        self._held_back: set[str] = set()  # partitions whose end an open transaction holds back
         self._logs: dict[str, PartitionLog] = {}
-        self._seen: dict[str, deque[Ledger]] = {}  # the newest ledger of a partition, at some looks
-        # Of a partition that ended within a message in chunks: that end, and what it is read up to.
+        self._seen: dict[str, deque[Ledger]] = {}  # by partition: its newest ledger at recent looks
+        # By partition that ended within a chunked message: that end, and the position and entry up
+        # to which the partition is read instead.
         self._within: dict[str, tuple[Position, Position, Entry | None]] = {}
 
     @property
     def known_partitions(self) -> list[str]:
-        """The topic partitions that the options name, as of the last look."""
+        """The topic partitions of the options' topics, as of the last look."""
         return list(itertools.chain(*self._topics.values()))
 
     def partitions(self) -> list[str]:
-        """The same, as they are now.
+        """Ask the broker for the current topic partitions of the options' topics.
 
         Raises:
             BrokerError: a topic does not exist, or the broker does not answer.
@@ -73,17 +74,17 @@ class Planner:
         return {topic: self.admin.partitions(topic) for topic in topics}
 
     def look(self) -> None:
-        """See how all partitions are now: their ends, ledgers and subscriptions.
+        """Fetch the end, the ledgers and the subscriptions of every partition.
 
-        Whether there are more partitions is asked when the ends are known: so no producer knew of
-        others when it wrote what is before these ends.
+        The partitions are listed again once their ends are known. If the list has not changed, no
+        producer knew of other partitions when it wrote the messages before these ends.
         """
         self._topics = self._topics or self._by_topic()
         while True:
             known, self._looked_at = self._topics, time.time_ns() // 1000
             try:
                 self.states = {name: self.admin.state(name) for name in self.known_partitions}
-            except TopicNotFoundError:  # deleted since the last look, if it is listed no more
+            except TopicNotFoundError:  # expected if the topic was deleted since it was listed
                 if not self._topics_changed():
                     raise
                 continue
@@ -95,7 +96,7 @@ class Planner:
                 return
 
     def _compared(self, name: str, log: PartitionLog) -> PartitionLog:
-        """A partition's log, with its newest ledger as earlier looks found it."""
+        """Add to a partition's log the states of its newest ledger at earlier looks."""
         seen = self._seen.setdefault(name, deque(maxlen=LOOKS_KEPT))
         compared = PartitionLog(log.ledgers, tuple(seen))
         if log.ledgers and log.ledgers[-1] not in seen:
@@ -103,12 +104,12 @@ class Planner:
         return compared
 
     def _topics_changed(self) -> bool:
-        """List the topics again. Whether there are others than before."""
+        """List the topics again, and return whether the list has changed."""
         known, self._topics = self._topics, self._by_topic()
         return self._topics != known
 
     def last_positions(self) -> Offset:
-        """The last complete message of each partition that has one, after a look."""
+        """Look, and return the last complete message of each partition that has one."""
         while True:
             self.look()
             try:
@@ -120,15 +121,17 @@ class Planner:
             return {name: position for name, position in found.items() if position.entry >= 0}
 
     def partitionings(self, read: Offset, known: Partitionings) -> dict[str, Partitioning]:
-        """What orders the messages of each partitioned topic, as of the last look at their ends.
+        """The partitioning of each partitioned topic, which orders its messages.
+
+        Call it after a look.
 
         Args:
-            read: up to where they were planned.
-            known: what was known then; nothing of a topic that is new to the reader.
+            read: the offset up to which batches are planned.
+            known: the partitionings at that offset. Topics that are new to the reader are absent.
         """
         found = {}
         for topic, names in self._topics.items():
-            if names == [topic]:  # which never gets partitions
+            if names == [topic]:  # a topic without partitions never gets any
                 continue
             if topic not in known:
                 found[topic] = self._first_seen(names, read)
@@ -140,9 +143,13 @@ class Planner:
         return found
 
     def _first_seen(self, names: Sequence[str], read: Offset) -> Partitioning:
-        """Of a topic of which nothing is known. Its partitions may be of different ages."""
+        """The partitioning of a topic that is new to the reader.
+
+        It begins an era at once, unless all partitions were created together and none has messages
+        from before that.
+        """
         first = Partitioning(len(names))
-        if not set(names) - set(read):  # an older version has read them all
+        if not set(names) - set(read):  # read by an older version, which stored no partitionings
             return first
         created = [self.admin.created_at(name) for name in names]
         known = sorted(each for each in created if each is not None)
@@ -153,7 +160,7 @@ class Planner:
         return first.changed(len(names), read, self._looked_at)
 
     def _has_older(self, name: str, epoch_ms: int) -> bool:
-        """Whether a partition has messages that were published before an instant."""
+        """Whether a partition has messages published before an instant."""
         return _entries(self._log(name), START, self.admin.position_at(name, epoch_ms)) > 0
 
     def _last_position(self, name: str) -> Position:
@@ -161,7 +168,7 @@ class Planner:
         if last.entry < 0:
             return last
         known = self._newest.get(name)
-        # What an open transaction holds back may be free later, with nothing written since.
+        # Entries that an open transaction holds back may become readable without a new entry.
         if known is None or known[0] != last or name in self._held_back:
             self._held_back.discard(name)
             readable, entry = self._readable(name, last)
@@ -170,10 +177,10 @@ class Planner:
         return known[1]
 
     def resolve(self, bound: Bound) -> Offset:
-        """The positions that a bound means.
+        """The positions that a bound stands for.
 
         Raises:
-            SettingsError: it names a partition that is none of the options' topics.
+            SettingsError: it names a partition that does not belong to the options' topics.
         """
         if bound == "earliest":
             return {}
@@ -192,7 +199,10 @@ class Planner:
         return dict(bound)
 
     def limited(self, begun: Offset, end: Offset) -> Offset:
-        """As far from `begun` towards `end` as the options allow, shared fairly by backlog."""
+        """Go from `begun` towards `end` as far as the options' limits allow.
+
+        Partitions share the limits in proportion to their backlogs.
+        """
         messages = self._options.max_messages_per_trigger
         total_size = self._options.max_bytes_per_trigger
         begun = {n: p for n, p in begun.items() if n in end and p < end[n]}
@@ -211,10 +221,11 @@ class Planner:
         return {n: self._cut(n, begun.get(n, START), allowed[n], end[n]) for n in logs}
 
     def is_news(self, name: str, begun: Position, last: Position) -> bool:
-        """Whether a partition that ends at `last` has something for who has read up to `begun`.
+        """Whether a partition that ends at `last` has messages after `begun`.
 
-        The end may be before it, as the broker takes a while to know its transactions when it loads
-        a topic. That is no news, unless it is another log: one of a cluster that was made anew.
+        `last` may be before `begun`, because the broker needs a while to recover a topic's
+        transactions after loading it. There is nothing new then, unless the partition has a
+        different log because the cluster was recreated.
         """
         if last >= begun:
             return last > begun
@@ -222,7 +233,7 @@ class Planner:
         return bool(ledgers) and ledgers[-1].id < begun.ledger
 
     def waiting(self, begun: Offset, end: Offset) -> dict[str, tuple[int, int]]:
-        """Entries and stored bytes of each partition between two offsets."""
+        """The number of entries and of stored bytes between two offsets, by partition."""
         found = {}
         for name, until in end.items():
             after = begun.get(name, START)
@@ -231,8 +242,8 @@ class Planner:
         return found
 
     def estimate(self, begun: Offset, end: Offset) -> Estimate:
-        """About how much a batch between two offsets holds."""
-        # Before where it was read, the topic was made again: then all of it is new.
+        """Estimate how much a batch between two offsets holds."""
+        # An end before `begun` means that the topic was recreated. All of it is new then.
         after = {n: begun.get(n, START) for n, until in end.items() if until >= begun.get(n, START)}
         found = self.waiting(after, end)
         messages = sum(entries * self._batch_size(n) for n, (entries, _) in found.items())
@@ -241,15 +252,15 @@ class Planner:
     def tasks(
         self, begun: Mapping[str, Position], end: Offset, order: Partitionings
     ) -> Sequence[ReadTask]:
-        """The tasks of a batch: one per partition with something new, more for a huge one.
+        """Divide a batch into tasks: one per partition with new messages, more for a large one.
 
-        A small batch is one task: to start more, each with a client of its own, costs more than
-        they share, and each writes a file.
+        A small batch is a single task. Further tasks would cost more time than they save, because
+        each starts a client of its own, and each writes a file.
 
         Args:
-            begun: behind which positions it begins.
-            end: where it ends.
-            order: what orders messages of different partitions.
+            begun: the positions after which the batch begins.
+            end: the positions at which it ends.
+            order: the partitionings of the topics, which order messages of different partitions.
         """
         from pulsar_spark.plan.tasks import ReadTask
 
@@ -257,8 +268,8 @@ class Planner:
         ranges, total = [], 0
         for name, until in end.items():
             after = begun.get(name, START)
-            if until != after:  # before it, where a topic was made anew: then from its start
-                after = after if until > after else START
+            if until != after:
+                after = after if until > after else START  # the topic was recreated
                 total += _bytes(self._log(name), after, until)
                 for begin, stop, span in partitionings[name].pieces(name, after, until):
                     ranges += self._split(name, begin, stop, span)
@@ -287,13 +298,16 @@ class Planner:
         ]
 
     def _ledgers(self, name: str, after: Position, until: Position) -> list[Ledger]:
-        """The ledgers of a range, and as many before as chunks of its messages may be in."""
+        """The ledgers of a range, and some before it, which may hold chunks of its messages."""
         known = [ledger for ledger in self._log(name).ledgers if ledger.id <= until.ledger]
         before = [ledger for ledger in known if ledger.id < after.ledger]
         return known[max(len(before) - LEDGERS_BEFORE, 0) :]
 
     def _cut(self, name: str, begun: Position, entries: int, end: Position) -> Position:
-        """The end of a range of so many entries, moved so that it ends with a whole message."""
+        """The end of a range of about `entries` entries, moved to the end of a whole message.
+
+        It is moved back, or forward if nothing would be left of the range.
+        """
         log = self._log(name)
         cut = min(log.advance(begun, entries), end)
         while cut < end:
@@ -304,28 +318,32 @@ class Planner:
         return cut
 
     def _log(self, name: str) -> PartitionLog:
-        """A partition's log, as of the last look at where the partitions end."""
+        """A partition's log as of the last look; fetched if there was none."""
         if name not in self._logs:
             self._logs[name] = self.admin.log(name)
         return self._logs[name]
 
     def _readable(self, name: str, position: Position) -> tuple[Position, Entry | None]:
-        """A position, or the next before it that a batch may end with, and its entry."""
+        """The last position up to the given one at which a batch may end, and its entry.
+
+        The position is START if there is none.
+        """
         entry = self._entry(name, position)
         known = self._within.get(name)
         begun = entry is not None and not entry.is_pending and not entry.ends_a_message
         within = position if begun else None
         if entry is None and self._options.read_compacted:
-            return position, None  # the compacted copy may go on up to there
+            return position, None  # the compacted copy may reach up to this position
         if entry is not None and entry.is_pending:
             self._held_back.add(name)
             position = self.admin.last_readable(name)
             entry = self._entry(name, position) if position.entry >= 0 else None
         while entry is None or entry.is_hidden or not entry.ends_a_message:
-            if entry is None:  # ledgers were dropped since
+            if entry is None:  # its ledger was deleted since the last look
                 self._logs.pop(name, None)
             log = self._log(name)
-            # Messages of others may be between the chunks of one.
+            # Go back by one entry, as other messages may lie between the chunks of one. If the
+            # entry is gone, go to the last one before it that is left.
             skipped = 1 if entry else 0
             upto = log.entries_behind(START) - log.entries_behind(position)
             position = log.advance(START, upto - skipped)
@@ -340,7 +358,10 @@ class Planner:
         return position, entry
 
     def _entry(self, name: str, position: Position) -> Entry | None:
-        """What an entry holds, None if it is gone; as the admin API tells, or as it is stored."""
+        """What an entry holds; None if it is gone.
+
+        The entry itself is read if the admin API does not answer at once.
+        """
         found = self.admin.glance(name, position)
         if found is not None:
             return found

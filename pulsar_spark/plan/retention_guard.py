@@ -1,12 +1,13 @@
-"""The retention guard: a durable subscription per query, which is never read from.
+"""The retention guard: a durable subscription per query, from which nobody reads.
 
-It makes the broker keep what is unread: it stands at the last committed position. It also shows
-what the broker has not kept: then it is gone, or ahead of the checkpoint.
+The subscription stands at the last committed position, so the broker keeps all unread messages. It
+also reveals that the broker did not keep them: the subscription is then gone, or ahead of the
+checkpoint.
 
-The subscription is compared with the checkpoint before every batch and before every move, and a
-move never takes it back, so no trace of a loss is wiped out. A move is one request after its
-comparison. What is dropped between the two is still stored, and the move protects it again, unless
-the broker deletes its ledger in that moment; the next look misses the ledger then.
+The subscription is compared with the checkpoint before every batch and before every move. A move
+never takes it back, so no trace of a loss is erased. A move is one request after its comparison.
+Messages dropped between the two are still stored, and the move protects them again, unless the
+broker deletes their ledger at that moment. In that case, the next look finds the ledger missing.
 """
 
 import time
@@ -23,9 +24,9 @@ from pulsar_spark.read.incomplete import IncompleteTable
 class RetentionGuard:
     """Guards the topic partitions of one query.
 
-    losses: the audit table, if losses are accepted and recorded there; None to stop.
-    incomplete: the messages in chunks of which batches have read a part. The broker keeps their
-        first chunks, which the batch with the last chunk reads again.
+    losses: the audit table in which accepted losses are recorded; None to stop at a loss.
+    incomplete: the table of chunked messages of which batches have read only a part. The broker
+        keeps their first chunks, because the batch with the last chunk reads them again.
     """
 
     def __init__(
@@ -41,31 +42,37 @@ class RetentionGuard:
         self._incomplete = incomplete
         self._checked: Offset | None = None
         self._moved: Offset = {}
-        self._seen: dict[str, PartitionLog] = {}  # at the latest look
-        self._settled: Offset = {}  # up to where dropped messages are accounted for
+        self._seen: dict[str, PartitionLog] = {}  # at the last check
+        self._settled: Offset = {}  # positions up to which dropped messages are accounted for
         self._deleted: set[str] = set()
 
     def begin(self, partitions: list[str], begun: Offset) -> None:
-        """For a new checkpoint: make the broker keep what comes after where the query begins."""
+        """Make the broker keep everything after `begun`. Called for a new checkpoint."""
         for name in partitions:
             position = begun.get(name, START)
             kept = self._admin.subscription(name, self._subscription)
-            if kept is not None and kept > position:  # of an earlier checkpoint
+            if kept is not None and kept > position:  # left by an earlier checkpoint
                 self._admin.delete_subscription(name, self._subscription)
             if kept is None or kept > position:
                 self._admin.create_subscription(name, self._subscription, position)
 
     def has_checked(self, begun: Offset) -> bool:
-        """Whether the batch that starts at `begun` was checked: one of an earlier run was not."""
+        """Whether `check` was called for the batch that starts at `begun`.
+
+        It was not if an earlier run planned the batch.
+        """
         return begun == self._checked
 
     def check(self, states: Mapping[str, PartitionState], begun: Offset) -> None:
-        """Before a batch: is everything after `begun` still there?
+        """Check that the broker still has everything after `begun`. Called before a batch.
 
-        states: the query's partitions as they are now.
+        Args:
+            states: the current states of the query's partitions.
+            begun: the offset at which the batch starts.
 
         Raises:
-            DataLossError: it may not be; names the partition, and what to do.
+            DataLossError: messages may be lost, and losses are not accepted. The message names the
+                partition and the remedy.
         """
         for name in sorted(begun.keys() - states.keys() - self._deleted):
             self._lost(name, begun[name], None, "the topic was deleted")
@@ -77,9 +84,12 @@ class RetentionGuard:
         self._checked = begun
 
     def resume(self, begun: Offset, end: Offset | None = None) -> Offset:
-        """Where reading goes on: after what was dropped, and its loss accepted.
+        """The offset at which reading continues: after dropped messages that are accounted for.
 
-        end: where a batch that is planned already ends.
+        Args:
+            begun: the offset at which the batch starts.
+            end: the offset at which the batch ends, if it is planned already. Reading does not
+                continue beyond it.
         """
         found = {name: max(begun.get(name, START), self._settled[name]) for name in self._settled}
         if end is not None:
@@ -88,7 +98,7 @@ class RetentionGuard:
         return {**begun, **ahead}
 
     def move(self, committed: Offset) -> None:
-        """Let the broker drop what is on disk now.
+        """Let the broker drop the messages that are on disk now. Called after a commit.
 
         Raises:
             DataLossError: messages were dropped since the batch was planned.
@@ -123,13 +133,13 @@ class RetentionGuard:
                     "expired"
                 )
                 self._lost(name, begun, None, why)
-            self._seen.pop(name, None)  # of another log, perhaps
+            self._seen.pop(name, None)  # the log may be a new one
             self._settled.pop(name, None)
             self._admin.create_subscription(name, self._subscription, START)
             return
         after = max(begun or START, self._settled.get(name, START))
         dropped = self._dropped(name, after, kept, state.log)
-        if dropped and self._losses:  # recorded, perhaps, by a run that ended before its next batch
+        if dropped and self._losses:  # a run that ended before its next batch may have recorded it
             after = self._losses.recorded(self._subscription, name, after)
             dropped = max(dropped, after)
         if dropped is None or dropped == after:
@@ -146,12 +156,13 @@ class RetentionGuard:
     def _dropped(
         self, name: str, after: Position, kept: Position, log: PartitionLog
     ) -> Position | None:
-        """The last entry that the broker no longer keeps for us, None if it was read.
+        """The last entry that the broker no longer keeps for us; None if we have read it.
 
-        The broker also moves a subscription that has read a whole ledger, to the beginning of the
-        next one, `<ledger>:-1`. The entries of the ledger tell such a move from a loss; if it is
-        deleted, what the last look saw of it. The first look of a run has only the policies to go
-        by: if none drops messages, the ledger was deleted because it was read.
+        The broker itself moves a subscription that has read a whole ledger to the beginning of the
+        next ledger, `<ledger>:-1`. The entries of the ledger distinguish such a move from a loss.
+        If the ledger is deleted, its entries at the last look are used. At the first look of a run,
+        only the policies are known: if none drops messages, the ledger was deleted because it was
+        read.
         """
         if kept <= after:
             return None
@@ -173,9 +184,9 @@ class RetentionGuard:
     def _only_hidden(
         self, name: str, after: Position, dropped: Position, state: PartitionState
     ) -> bool:
-        """Whether all that was dropped are ends of transactions, and messages of aborted ones."""
+        """Whether only transaction markers and messages of aborted transactions were dropped."""
         if all(ledger.id != after.ledger for ledger in state.log.ledgers):
-            return False  # some of it is deleted
+            return False  # some of the entries are deleted
         while after < dropped:
             after = state.log.advance(after, 1)
             entry = self._admin.entry(name, after)

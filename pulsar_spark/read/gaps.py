@@ -93,7 +93,7 @@ class Gaps:
                     self._stretches.append(Stretch(ledger, first, last))
 
     def only_chunks_follow(self, before: Position) -> bool:
-        """Whether the rest of the range holds only chunks, for which the client gives nothing."""
+        """Whether the rest of the range holds only chunks, so that the client delivers nothing."""
         first, until = self._after(before), self._work.until
         with reading(self._options.connection, self._work.topic, first) as reader:
             while entry := reader.next(CHECK_SECONDS):

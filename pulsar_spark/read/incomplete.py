@@ -124,7 +124,7 @@ class IncompleteTable:
 
 
 def _drop_completed(table: "DeltaTable") -> None:
-    """Of the messages that were last recorded long ago, keep those that are not complete, once."""
+    """Delete old rows, except the newest row of each message that is not complete."""
     import deltalake
 
     old = dt.datetime.now(dt.timezone.utc) - dt.timedelta(days=KEPT_DAYS)
