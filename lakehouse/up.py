@@ -1,4 +1,4 @@
-"""`lakehouse up`: run broker, streams and SQL endpoint in one process until they are stopped."""
+"""`lakehouse up`: run broker, streams and SQL endpoint together until they are stopped."""
 
 import contextlib
 import time
@@ -28,7 +28,7 @@ CATCHING_UP_SECONDS = 30
 
 
 def up(settings: LakeSettings, topics: TopicFile) -> None:
-    """Run everything until Ctrl-C or SIGTERM, then stop SQL, streams and broker in this order.
+    """Run everything until Ctrl-C or SIGTERM, then stop streams, SQL and broker in this order.
 
     Raises:
         LakehouseError: a stream was given up. Raised at the end, because the others keep running.
