@@ -156,7 +156,7 @@ class Removal:
             self._rename(delta, name, kinds[name])
 
     def _rename(self, delta: DeltaTable, lookup: str, kind: str) -> None:
-        """Rename the person in events of other accounts that were merged into the person's."""
+        """Replace the person in the looked-up rows of other accounts merged into the person's."""
         topic = self._person.topic
         if not topic.merged_into:
             return

@@ -5,8 +5,8 @@
 3. Silver's checkpoint is moved past these changes, and old versions are deleted.
 4. Gold is rebuilt from the remaining data.
 
-No stream can start during the run, or after an interruption. The same command then continues from
-its stored plan (`plan.py`).
+No stream can start until bronze and silver are done, even if the run is interrupted. The same
+command then continues from the stored plan (`plan.py`).
 """
 
 import contextlib
@@ -118,8 +118,8 @@ def _make_plan(
 ) -> Plan | None:
     """Find the person and store the plan. From then on, no stream may start.
 
-    The checkpoints of all streams are claimed first, so nothing lands while the person is searched
-    for. A run that is killed before the plan is stored has changed nothing.
+    The checkpoints of all streams are claimed first, so nothing lands between the search and the
+    end of the run. A run that is killed before the plan is stored has changed nothing.
 
     Returns:
         The plan, or None if `agree` returned False.
