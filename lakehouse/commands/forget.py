@@ -68,10 +68,10 @@ def _agree(who: Person, found: list[Found]) -> bool:
 
 
 def _show(proof: Proof, form: Format) -> None:
-    """Print what was searched. Called after Spark has ended and its own files are gone.
+    """Print what was searched. Called after Spark has stopped and its temporary files are gone.
 
     Raises:
-        Exit: something is left. The code is 1.
+        Exit: something is left. The exit code is 1.
     """
     from lakehouse.erasure.verify import COLUMNS
     from lakehouse.runtime.console import err, print_rows
