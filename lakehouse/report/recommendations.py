@@ -109,7 +109,7 @@ def best_customers(lake: Snapshot) -> Iterable[Block]:
 
 
 def affinities(lake: Snapshot) -> Iterable[Block]:
-    """The pairs of items with the highest lift, each pair once."""
+    """The ten pairs with the highest lift among the 100 most frequent pairs, each pair once."""
     rows = lake.rows(
         """
         with frequent as (  -- 100 pairs, each in both directions
