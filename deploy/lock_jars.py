@@ -99,7 +99,7 @@ def line(place: Path, jar: Path) -> str:
 def flink() -> list[str]:
     """The parts of Flink's distribution that the job needs, with the connectors.
 
-    Maven has no artifact for the distribution as a whole. Jars that contain their dependencies, or
+    The distribution itself is not in the Maven registry. Jars that contain their dependencies, or
     get them from another jar here, are taken without dependencies.
     """
     whole = ("clients", "connector-base", "connector-files", "statebackend-rocksdb")

@@ -94,7 +94,7 @@ def demo(
             spark = build_session(settings, "lakehouse-demo")
             stack.callback(spark.stop)
             counts = published.result()
-        gold = stack.enter_context(prepare_build(settings))  # loads beside the layers
+        gold = stack.enter_context(prepare_build(settings))  # dbt loads while the layers run
         _run_layers(spark, settings, topics)
         with sql_endpoint(spark, settings), step("gold: dbt build"):
             built = gold.run()

@@ -59,8 +59,8 @@ class _File(NamedTuple):
 class Proof:
     """Searches for a person's keys where people's keys occur, and for values unique to the person.
 
-    Keys are searched for only in columns and texts that refer to people, because a key such as 42
-    occurs everywhere.
+    Keys are searched for in columns that hold keys of people, and in text after the name of such a
+    column.
     """
 
     def __init__(self, settings: LakeSettings, topics: TopicFile, person: Person) -> None:

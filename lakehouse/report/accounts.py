@@ -1,4 +1,4 @@
-"""Customers and their rewards. Accounts are only counted, because people share such a page."""
+"""Customers and their rewards. Accounts are counted but never named, because pages are shared."""
 
 from collections.abc import Iterable
 

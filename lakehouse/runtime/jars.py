@@ -188,7 +188,7 @@ def _download(gateway: Any, resolver: Any, jar: Jar) -> Path:
 
 
 def _trust_what_python_trusts(jvm: Any) -> None:
-    """Give the JVM Python's certificate authorities, which include a company's own if any do."""
+    """Make the JVM trust the authorities that Python trusts, such as a company's own."""
     authorities = ssl.get_default_verify_paths().cafile
     if authorities is None:
         return

@@ -73,5 +73,5 @@ def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
 
 
 def _answers(settings: LakeSettings) -> None:
-    with suppress(SqlError):  # it refuses our login, so it is running
+    with suppress(SqlError):  # an endpoint that refuses us is running
         connect(settings).close()

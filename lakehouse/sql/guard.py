@@ -41,8 +41,8 @@ def require_guard(settings: LakeSettings) -> None:
     """Check that the endpoint is protected as required, and that its files are valid.
 
     Raises:
-        SettingsError: the endpoint would be open to other machines without password or encryption,
-            or a setting or file is missing or invalid.
+        SettingsError: other machines could reach the endpoint without a password or without
+            encryption, or a setting or file is missing or invalid.
     """
     if not (settings.sql_allow_insecure or is_loopback(settings.sql_host)):
         _require_closed(settings)
