@@ -1,10 +1,11 @@
-"""How fast bronze lands messages, beside the raw Reader loop of pulsar-client in the same run.
+"""Measures how fast bronze lands messages, compared with a bare Reader loop of pulsar-client.
 
     python -m benchmarks.bronze [--messages 2000000] [--partitions 1 --partitions 4] [--size 200]
 
-Prints messages per second of the raw loop (one process, one partition after the other, nothing
-kept), of landing in Delta, and their ratio; the largest Python worker; the cost of a trigger that
-finds nothing. Machines differ and are noisy: compare the ratios.
+Prints messages per second of the bare loop (one process, one partition after the other, nothing
+kept), of landing in Delta, and the ratio of the two. Also prints the memory of the largest Python
+worker, and the time of a trigger that finds nothing. Machines differ and are noisy, so compare the
+ratios, which are measured in the same run.
 """
 
 import contextlib
@@ -37,20 +38,20 @@ PARTITIONS = [1, 4, 16]
 
 
 def declare(name: str, partitions: int) -> TopicFile:
-    """A topic file with one topic, whose payloads nobody decodes."""
+    """A topic file with one topic, whose payloads are never decoded."""
     fields: dict[str, Any] = {"id": "long"}
     topic = Topic(name=name, kind="events", key=["id"], partitions=partitions, fields=fields)
     return TopicFile(topics={name: topic})
 
 
 def name_of(settings: LakeSettings, topics: TopicFile) -> str:
-    """The full name of the one topic."""
+    """The full name of the only topic."""
     [topic] = topics.topics.values()
     return settings.full_topic(topic.name)
 
 
 def fill(settings: LakeSettings, topics: TopicFile, messages: int, size: int) -> None:
-    """Publish batched, LZ4-compressed messages of random text, evenly over the partitions."""
+    """Publish batched, LZ4-compressed messages of `size` bytes of random text to all partitions."""
     create_topics(settings, topics)
     client = settings.connection.client()
     producer = client.create_producer(
@@ -69,7 +70,11 @@ def fill(settings: LakeSettings, topics: TopicFile, messages: int, size: int) ->
 
 
 def read_raw(settings: LakeSettings, topics: TopicFile, messages: int) -> float:
-    """Seconds in which a bare Reader loop sees all messages."""
+    """The seconds that a bare Reader loop takes to read all messages.
+
+    Raises:
+        RuntimeError: the loop did not see all messages.
+    """
     client = settings.connection.client()
     begun = time.perf_counter()
     seen = 0
@@ -91,7 +96,7 @@ def read_raw(settings: LakeSettings, topics: TopicFile, messages: int) -> float:
 
 
 def land(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> float:
-    """Seconds in which a new query lands all messages, by its own progress reports."""
+    """The seconds that a new query takes to land all messages, by its own progress reports."""
     [running] = ingest(spark, settings, topics, available_now=True)
     query = running.query
     await_streams([running])
@@ -100,7 +105,7 @@ def land(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> floa
 
 
 def idle(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> int:
-    """Median milliseconds of a trigger that finds nothing new."""
+    """The median milliseconds of a trigger that finds nothing new."""
     fast = settings.model_copy(update={"trigger": "0 seconds"})
     [running] = ingest(spark, fast, topics)
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
@@ -116,7 +121,12 @@ def idle(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> int:
 
 @contextlib.contextmanager
 def peak(measure: Callable[[], float], every: float = 0.2) -> Iterator[list[float]]:
-    """The largest of what is measured each so many seconds while the block runs."""
+    """Yield a list of one number: the largest value measured so far while the block runs.
+
+    Args:
+        measure: returns the current value.
+        every: seconds between measurements.
+    """
     largest, stop = [0.0], threading.Event()
 
     def watch() -> None:
@@ -148,7 +158,7 @@ def main(
     partitions: Annotated[list[int], typer.Option(help="Partitions of the topics.")] = PARTITIONS,
     size: Annotated[int, typer.Option(help="Bytes of a message.")] = 200,
 ) -> None:
-    """Measure with so many partitions, one topic after the other."""
+    """Measure a topic for each number of partitions, one after the other."""
     configure_logs()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         settings = load_settings(home=Path(folder))

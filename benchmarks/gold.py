@@ -1,13 +1,15 @@
-"""What gold costs, by the size of silver and by what changed.
+"""Measures the cost of gold by the size of silver and by the number of changes.
 
     python -m benchmarks.gold [--lines 50000 --lines 1000000] [--changes 100 --changes 10000]
 
-Seconds of the models, for each size of silver: of the first build; of builds after so many new
-order lines and as many changed users; and of a full refresh. Then, by model, the seconds of the
-last build before the refresh and the rows that it wrote: what grows there from one size to the next
-though its rows do not, grows with the state. Invoices have three lines and accounts twenty at any
-size, so that a change touches as many rows of a large silver as of a small one. Tests of dbt are
-left out of the seconds, as they read whole tables by intent.
+For each size of silver, it prints the seconds of the models: for the first build, for builds after
+a number of new order lines and as many changed users, and for a full refresh. It then prints, by
+model, the seconds of the last build before the refresh and the rows that it wrote. If the seconds
+of a model grow with the size and its rows do not, its cost grows with the state.
+
+At any size, invoices have three lines and accounts twenty, so that a change touches as many rows in
+a large silver as in a small one. The seconds do not include dbt's tests, which read whole tables
+intentionally.
 """
 
 import contextlib
@@ -66,12 +68,12 @@ def main(
 
 
 def cells(build: Build, model: str) -> tuple[float, int]:
-    """What is printed of a model of a build."""
+    """The seconds and the rows of a model in a build, as they are printed."""
     return round(build.seconds[model], 1), build.rows[model]
 
 
 def measure(lake: Bench, size: int, changes: list[int]) -> list[Build]:
-    """Build gold of a silver of that size: first, after each number of changes, in full."""
+    """Build gold on a silver of that size: first, after each number of changes, then in full."""
     users = size // LINES_OF_USER
     settings = lake.create().settings
     lake.fill(users)
@@ -93,7 +95,7 @@ def measure(lake: Bench, size: int, changes: list[int]) -> list[Build]:
 
 
 def timed_build(settings: LakeSettings, *, full_refresh: bool = False) -> Build:
-    """Build gold."""
+    """Build gold, and return what it took and wrote."""
     before = last_published(settings)
     models = build_gold(settings, full_refresh=full_refresh).models
     rows = {
@@ -107,7 +109,7 @@ def timed_build(settings: LakeSettings, *, full_refresh: bool = False) -> Build:
 
 
 def written(table: DeltaTable, since: int) -> int:
-    """Rows that the commits of a table after a version inserted, updated or deleted."""
+    """Rows inserted, updated or deleted by the commits of a table after a version."""
     count = 0
     for commit in table.history(table.version() - since) if table.version() > since else ():
         metrics = commit["operationMetrics"]
@@ -119,12 +121,12 @@ def written(table: DeltaTable, since: int) -> int:
 
 
 def order_lines(lake: Bench, count: int, users: int, files: int = 1) -> None:
-    """Append paid order lines; those of an invoice are of one user."""
+    """Append paid order lines. All lines of an invoice have the same user."""
     lake.put("orders", ORDER, count, key=f"pmod(hash(n div 3), {users})", files=files)
 
 
 def drop_catalog(spark: SparkSession) -> None:
-    """Forget the tables of another lake."""
+    """Remove the tables of another lake from the catalog."""
     for layer in ("bronze", "silver", "gold", "gold_build", "cut_gold_build"):
         spark.sql(f"DROP DATABASE IF EXISTS {layer} CASCADE")
 

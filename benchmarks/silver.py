@@ -1,4 +1,4 @@
-"""What silver costs, how that grows with the state, and how fresh it is.
+"""Measures the cost of silver, how the cost grows with the state, and how fresh silver is.
 
     python -m benchmarks.silver cost [--users 117178 --users 1000000 --users 10000000]
     python -m benchmarks.silver history [--orders 500000 --orders 2000000 --orders 8000000]
@@ -7,15 +7,18 @@
     python -m benchmarks.silver week [--batches 288]
     python -m benchmarks.silver lookups [--batches 5000] [--keys 1000]
 
-`cost`: seconds of a batch of 1,000 orders, and of 1,000 changes of users, by the size of the state,
-and as ratios to the smallest. The batches of all sizes take turns, so that a slow minute of the
-machine meets all of them alike. `history`: the same by the orders that came before, of new orders
-and of ten that are sent again. `backfill`: orders a second of one query that finds them in bronze.
-`freshness`: seconds from the broker's publish time until the commit with the row can be read, while
-orders are published at an even rate; with the batches' length and the number of files at the end.
-`week`: whether batches stay as short as they were: seven days of small batches one after the other,
-each day ending with what the job does once a day. `lookups`: the memory of the process and the time
-of a lookup while the same keys of a changelog change in each batch; without Spark.
+`cost`: the seconds of a batch of 1,000 orders and of a batch of 1,000 changed users, by the size of
+the state, and as ratios to the smallest size. The batches of all sizes take turns, so that a slow
+minute of the machine affects all sizes alike.
+`history`: the same by the number of earlier orders, for new orders and for ten orders sent again.
+`backfill`: the orders per second of one query that finds all orders in bronze.
+`freshness`: the seconds from the broker's publish time until the commit with the row can be read,
+while orders are published at an even rate. Also the duration of batches, and the number of files at
+the end.
+`week`: whether batches stay short during seven days of small batches. Each day ends with the work
+that the job does once a day.
+`lookups`: the memory of the process and the time of a lookup while the same keys of a changelog
+change in each batch. Runs without Spark.
 """
 
 import contextlib
@@ -77,7 +80,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class Bench:
-    """A lake without a broker: messages are made by Spark, straight into bronze."""
+    """A lake without a broker, whose messages are written directly into bronze."""
 
     def __init__(self, spark: SparkSession, home: Path) -> None:
         self.spark = spark
@@ -87,18 +90,26 @@ class Bench:
         self.first_order = 0
 
     def create(self) -> "Bench":
-        """Make the bronze tables, where no stream makes them."""
+        """Create the bronze tables, for benchmarks without a bronze stream. Returns the lake."""
         for name in self.topics.topics:
             bronze_table(name).create(self.settings)
         return self
 
     def fill(self, users: int) -> None:
-        """So many users and the items, in bronze."""
+        """Append that many users, and all items, to bronze."""
         self.put("users", USER, users, key=f"n - {self.written}", files=max(1, users // 500_000))
         self.put("items", ITEM, ITEMS, key=f"n - {self.written}")
 
     def put(self, topic: str, payload: str, count: int, key: str = "n", files: int = 1) -> None:
-        """Append messages; `key` is SQL on their running number n."""
+        """Append messages with Spark.
+
+        Args:
+            topic: the topic.
+            payload: SQL for the payload, with `{n}` for the running number and `{id}` for the key.
+            count: number of messages.
+            key: SQL for the key, in which `n` is the running number of the message.
+            files: number of files to write.
+        """
         begin = self.written
         self.written += count
         numbers = self.spark.range(begin, begin + count, 1, files).toDF("n")
@@ -121,7 +132,7 @@ class Bench:
         rows.write.format("delta").mode("append").save(self.path("bronze", topic))
 
     def put_directly(self, orders: list[dict[str, Any]], users: list[dict[str, Any]]) -> None:
-        """Append few messages, faster than Spark does."""
+        """Append a few messages without Spark, which would take longer."""
         if users:
             self._append("users", users)
         self._append("orders", orders)
@@ -138,13 +149,13 @@ class Bench:
         DirectTable(bronze_table(topic), self.settings).append(rows)
 
     def end_day(self) -> None:
-        """Let a day have passed since the query did last what it does once a day."""
+        """Make the query believe that its daily work was last done a day earlier than it was."""
         file = Path(self.settings.checkpoint_path(QUERY)) / DONE
         then = file.stat().st_mtime - DAY
         os.utime(file, (then, then))
 
     def size(self) -> tuple[int, int, int, str]:
-        """Of silver: files of the tables of now, all data files, files of logs, megabytes."""
+        """Size of silver: current data files, all data files, log files, and megabytes."""
         tables = [table.path(self.settings) for table in silver_tables(self.topics)]
         live = sum(len(DeltaTable(path).file_uris()) for path in tables)
         every = [file for path in tables for file in Path(path).rglob("*") if file.is_file()]
@@ -153,17 +164,17 @@ class Bench:
         return live, len(every) - logs, logs, f"{megabytes:.0f}"
 
     def path(self, layer: str, name: str) -> str:
-        """Where a table lies."""
+        """The path of a table."""
         return self.settings.table_path(layer, name)
 
     def refine(self) -> float:
-        """Seconds in which silver catches up, by the query's own reports."""
+        """The seconds that silver takes to catch up, by the query's own progress reports."""
         [running] = refine(self.spark, self.settings, self.topics, available_now=True)
         await_streams([running])
         return sum(batch_seconds(running))
 
     def start(self) -> Stream:
-        """Silver as a running stream."""
+        """Start silver as a stream."""
         [running] = refine(self.spark, self.settings, self.topics)
         return running
 
@@ -172,13 +183,13 @@ Put = Callable[[Bench, int], None]
 
 
 def batch_seconds(running: Stream) -> list[float]:
-    """Seconds of the batches of a query that had rows."""
+    """The seconds of each recent batch of a query that had rows."""
     progress = [json.loads(p.json) for p in running.query.recentProgress]
     return [p["durationMs"]["triggerExecution"] / 1000 for p in progress if p["numInputRows"]]
 
 
 def next_batch(running: Stream, put: Callable[[], None]) -> float:
-    """Seconds of the batch that takes what `put` appends."""
+    """The seconds of the batch that processes what `put` appends."""
     query = running.query
     put()
     query.processAllAvailable()
@@ -187,7 +198,7 @@ def next_batch(running: Stream, put: Callable[[], None]) -> float:
 
 @contextlib.contextmanager
 def session() -> Iterator[tuple[SparkSession, Path]]:
-    """Spark and a folder that goes at the end."""
+    """A Spark session, and a folder that is deleted at the end."""
     configure_logs()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         spark = build_session(load_settings(home=Path(folder)), "benchmark-silver")
@@ -200,7 +211,7 @@ def cost(
     users: Annotated[list[int], typer.Option(help="Sizes of the state.")] = SIZES,
     rounds: Annotated[int, typer.Option(help="Measured batches of each kind.")] = 7,
 ) -> None:
-    """The cost of a batch by the size of the state."""
+    """Measure the cost of a batch by the size of the state."""
     kinds: dict[str, Put] = {
         "1,000 orders": lambda lake, size: lake.put(
             "orders", ORDER, 1000, key=f"n * 7919 % {size}"
@@ -215,7 +226,7 @@ def history(
     orders: Annotated[list[int], typer.Option(help="Orders that are there.")] = HISTORIES,
     rounds: Annotated[int, typer.Option(help="Measured batches of each kind.")] = 7,
 ) -> None:
-    """The cost of a batch by the orders that came before, and of orders that are sent again."""
+    """Measure the cost of a batch by the number of earlier orders, also for orders sent again."""
 
     def fill(lake: Bench, size: int) -> None:
         lake.fill(SIZES[0])
@@ -232,14 +243,14 @@ def history(
 
 
 def compare(what: str, sizes: list[int], fill: Put, kinds: dict[str, Put], rounds: int) -> None:
-    """Measure batches of some kinds in lakes of some sizes, and print how they grow.
+    """Measure batches of several kinds in lakes of several sizes, and print how the times grow.
 
     Args:
-        what: is counted by the sizes.
-        sizes: of the lakes; the first is what the others are compared with.
-        fill: puts into bronze what makes a lake one of its size.
-        kinds: what each puts into bronze for one batch.
-        rounds: measured batches of each kind.
+        what: what the sizes count; the header of their column.
+        sizes: the sizes of the lakes. The others are compared with the first.
+        fill: fills bronze for a lake of a size.
+        kinds: by name, a function that puts one batch of that kind into bronze.
+        rounds: number of measured batches of each kind.
     """
     with session() as (spark, folder):
         lakes = {size: Bench(spark, folder / str(size)).create() for size in sizes}
@@ -273,7 +284,7 @@ def backfill(
     orders: Annotated[int, typer.Option(help="Order lines in bronze.")] = 2_000_000,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
-    """Orders a second when silver finds a full bronze table, in a Java that has just started."""
+    """Measure orders a second when silver finds a full bronze table, in a JVM that just started."""
     with session() as (spark, folder):
         lake = Bench(spark, folder).create()
         lake.fill(users)
@@ -291,7 +302,7 @@ def week(
     orders: Annotated[int, typer.Option(help="Orders of a batch.")] = 100,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
-    """Seven days of small batches, each twelfth with ten changes of users."""
+    """Measure seven days of small batches, of which every twelfth also changes ten users."""
     rows, made = [], 0
     with session() as (spark, folder):
         lake = Bench(spark, folder).create()
@@ -321,11 +332,11 @@ def lookups(
     batches: Annotated[int, typer.Option(help="Each a version of the state.")] = 5_000,
     keys: Annotated[int, typer.Option(help="Rows of the state; all change in each batch.")] = 1_000,
 ) -> None:
-    """Memory and time of lookups in a changelog whose keys are hot."""
+    """Measure memory and time of lookups in a changelog whose keys all change in each batch."""
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(home=Path(folder))
         values = [f"value{n}" for n in range(8)]
-        spec = TableSpec("silver", "hot", "", ())  # made by its path, as it needs no Spark
+        spec = TableSpec("silver", "hot", "", ())  # the table is created by its path, without Spark
         path, schema = (
             spec.path(settings),
             [("id", pa.int64()), *((n, pa.string()) for n in values)],
@@ -354,20 +365,20 @@ def lookups(
 
 
 def resident() -> int:
-    """The memory of this process, in MB."""
+    """The resident memory of this process in MB."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) // 1024
 
 
 def user(n: int, version: int) -> dict[str, Any]:
-    """A version of a user."""
+    """The message for a version of user `n`."""
     absent = dict.fromkeys(("deletedAt", "mergedAt", "parentUserId"), -1)
     name = {"firstName": "Ada", "lastName": f"v{version}", "emailAddress": f"user{n}@example.org"}
     return {"id": n, **name, "createdAt": 1_700_000_000_000 + version, **absent}
 
 
 def order(n: int, users: int) -> dict[str, Any]:
-    """The order with this number: one line, of one user after the other in a scattered order."""
+    """Order `n`, of one line. Consecutive orders have different users in a scattered order."""
     return {
         "invoiceId": n,
         "lineItemId": 1,
@@ -382,7 +393,7 @@ def order(n: int, users: int) -> dict[str, Any]:
 
 
 def send(settings: LakeSettings, rate: int, seconds: int, users: int, first: int = 0) -> None:
-    """Publish orders from the number `first` on at an even rate, in slices of 20 ms."""
+    """Publish orders at an even rate in slices of 20 ms, starting with number `first`."""
     client = settings.connection.client()
     producer = client.create_producer(settings.full_topic("orders"), block_if_queue_full=True)
     begun, sent = time.monotonic(), 0
@@ -398,13 +409,16 @@ def send(settings: LakeSettings, rate: int, seconds: int, users: int, first: int
 
 
 def watch_commits(path: str, until: Callable[[], bool]) -> dict[int, float]:
-    """When each batch of a table was committed: epoch seconds by `arrived_batch`."""
+    """Watch a table until `until` holds. Returns the commit time of each batch.
+
+    The times are in epoch seconds by `arrived_batch`.
+    """
     seen: dict[int, float] = {}
     log = Path(path) / "_delta_log"
     known: set[str] = set()
     last = False
     while not last:
-        last = until()  # and then once more
+        last = until()  # if so, read the log once more
         for file in sorted(log.glob("*.json")):
             if file.name not in known:
                 known.add(file.name)
@@ -424,7 +438,7 @@ def freshness(
     warm_up: Annotated[int, typer.Option(help="Seconds before, in which Java compiles.")] = 60,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
-    """From published to readable in silver.enriched_orders, in a running lake."""
+    """Measure the time from published to readable in silver.enriched_orders, in a running lake."""
     with session() as (spark, folder), contextlib.ExitStack() as stack:
         lake = Bench(spark, folder)
         settings = load_settings(home=folder)
@@ -460,7 +474,7 @@ def freshness(
 
 
 def report(rows: DataFrame, commits: dict[int, float], warm_up: int) -> None:
-    """Print the percentiles of freshness after the warm-up."""
+    """Print the percentiles of freshness for orders published after the warm-up."""
     found = pa.Table.from_pandas(rows.select("arrived_batch", "publish_time").toPandas())
     published = pc.cast(found["publish_time"], pa.timestamp("us", "UTC")).to_pylist()
     begin = min(published) + dt.timedelta(seconds=warm_up)

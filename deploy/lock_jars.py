@@ -1,7 +1,8 @@
-"""Writes both jars.lock anew: `python deploy/lock_jars.py`, after a version below is changed.
+"""Rewrites both jars.lock files. Run `python deploy/lock_jars.py` after changing a version below.
 
-For maintainers; it needs Maven, which users do not. Maven resolves what the lakehouse then fetches
-by exact coordinates: it alone reads Pulsar's BOM, without which the versions do not fit together.
+This is for maintainers and needs Maven, unlike the lakehouse itself. Maven resolves the
+dependencies, and the lakehouse fetches the result by exact coordinates. Only Maven reads Pulsar's
+BOM, without which the versions do not fit together.
 """
 
 import hashlib
@@ -14,18 +15,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "lakehouse" / "runtime" / "jars.lock"
 FLINK_LOCK = ROOT / "benchmarks" / "flink" / "jars.lock"
-DELTA = "4.4.0"  # pairs with the PySpark in pyproject.toml
+DELTA = "4.4.0"  # must match the PySpark in pyproject.toml
 SCALA = "2.13"
 SPARK = "4.2"
 PULSAR = "4.2.4"
-POSTGRESQL = "42.7.8"  # the driver, for a metastore there
-SPARKS_HADOOP = "3.5.0"  # as PySpark bundles it; its S3 client is a jar of its own
-AWS = "2.35.4"  # as that names it, in a bundle of 600 MB; these modules are all it needs of it
+POSTGRESQL = "42.7.8"  # the JDBC driver, for a metastore in PostgreSQL
+SPARKS_HADOOP = "3.5.0"  # the version in PySpark, which does not include the S3 client
+# The version that Hadoop's S3 client names, in a bundle of 600 MB. It needs only these modules.
+AWS = "2.35.4"
 AWS_MODULES = ("s3", "s3-transfer-manager", "sts", "apache-client", "netty-nio-client")
-FLINK = "1.18.1"  # the last that the Pulsar connector was released for
+FLINK = "1.18.1"  # the last version with a release of the Pulsar connector
 FLINK_PULSAR = "4.1.0-1.18"
 PAIMON = "0.8.2"
-HADOOP = "2.8.3-10.0"  # classes that Paimon names, also for local files
+HADOOP = "2.8.3-10.0"  # classes that Paimon refers to, even for local files
 LOG4J = "2.17.1"
 
 HEADER = """\
@@ -48,7 +50,7 @@ NO_BUNDLE = (
     "<exclusions><exclusion><groupId>software.amazon.awssdk</groupId><artifactId>bundle"
     "</artifactId></exclusion></exclusions>"
 )
-LEFT_OUT = ("tests", "windows-x86_64")  # classifiers nobody runs here
+LEFT_OUT = ("tests", "windows-x86_64")  # classifiers that are not needed
 BOM = "<type>pom</type><scope>import</scope>"
 ALONE = (
     "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
@@ -56,7 +58,13 @@ ALONE = (
 
 
 def resolve(wanted: str, managed: str = "", only: str = "") -> list[str]:
-    """Lock lines of all runtime jars that Maven finds for a pom with these dependencies."""
+    """The lock lines of all runtime jars that Maven finds for a POM with these dependencies.
+
+    Args:
+        wanted: the dependencies, as XML.
+        managed: the managed dependencies, as XML.
+        only: artifact ids to which the result is limited, separated by commas; all if empty.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pom.xml").write_text(POM.format(managed=managed, wanted=wanted))
         subprocess.run(
@@ -76,7 +84,12 @@ def resolve(wanted: str, managed: str = "", only: str = "") -> list[str]:
 
 
 def line(place: Path, jar: Path) -> str:
-    """`group:artifact:version[:classifier] sha256` of a jar in a Maven repository's layout."""
+    """`group:artifact:version[:classifier] sha256` of a jar.
+
+    Args:
+        place: its path in the layout of a Maven repository.
+        jar: the file.
+    """
     *group, artifact, version, name = place.parts
     classifier = name.removesuffix(".jar").removeprefix(f"{artifact}-{version}").lstrip("-")
     parts = [".".join(group), artifact, version, *([classifier] if classifier else [])]
@@ -84,9 +97,10 @@ def line(place: Path, jar: Path) -> str:
 
 
 def flink() -> list[str]:
-    """What Flink's distribution has and the job needs; the distribution is not in the registry.
+    """The parts of Flink's distribution that the job needs, with the connectors.
 
-    Jars that carry their dependencies inside, or have them from another here, are taken alone.
+    The distribution itself is not in the Maven registry. Jars that contain their dependencies, or
+    get them from another jar here, are taken without dependencies.
     """
     whole = ("clients", "connector-base", "connector-files", "statebackend-rocksdb")
     alone = (
@@ -112,7 +126,7 @@ def flink() -> list[str]:
 
 
 def s3() -> list[str]:
-    """What Spark's Hadoop needs for S3, but for what Spark has."""
+    """The jars that Spark's Hadoop needs for S3 and that Spark does not include."""
     found = resolve(
         DEPENDENCY.format("org.apache.hadoop", "hadoop-aws", SPARKS_HADOOP, NO_BUNDLE)
         + "".join(DEPENDENCY.format("software.amazon.awssdk", x, AWS, "") for x in AWS_MODULES)
@@ -129,7 +143,7 @@ def main() -> None:
     delta = DEPENDENCY.format("io.delta", delta_spark, DELTA, "")
     broker = DEPENDENCY.format("org.apache.pulsar", "pulsar-broker", PULSAR, "")
     bom = DEPENDENCY.format("org.apache.pulsar", "pulsar", PULSAR, BOM)
-    # Delta's other dependencies are Spark's own, or for catalogs that are not used here.
+    # Delta's other dependencies are part of Spark, or belong to catalogs that are not used here.
     spark = resolve(delta, only=f"{delta_spark},delta-storage")
     pulsar = resolve(broker, managed=bom)
     driver = DEPENDENCY.format("org.postgresql", "postgresql", POSTGRESQL, "")
@@ -141,7 +155,7 @@ def main() -> None:
 
 
 def write(lock: Path, lines: list[str]) -> None:
-    """Replace a lock."""
+    """Replace a lock file."""
     lock.write_text(HEADER + "\n" + "\n".join(lines) + "\n")
 
 

@@ -1,6 +1,6 @@
 """The command `lakehouse`, the Spark session and the embedded runtime (broker, SQL endpoint).
 
-Read `cli.py` and `commands/` for the commands; `demo.py` and `up.py` show how the layers are put
+The commands are in `cli.py` and `commands/`. `demo.py` and `up.py` show how the layers fit
 together.
 """
 

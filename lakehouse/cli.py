@@ -1,4 +1,4 @@
-"""The command `lakehouse`: its global options, and its commands from `lakehouse/commands/`."""
+"""The command `lakehouse`: global options, and the commands from `lakehouse/commands/`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -84,5 +84,5 @@ def common(
 
 
 def main() -> None:
-    """Run the command line. An error is one message on stderr and an exit code."""
+    """Run the command line. Report an error as one message on stderr and an exit code."""
     exit_with(lambda: app(prog_name="lakehouse"), traces=lambda: lake.traces)

@@ -1,4 +1,4 @@
-"""`lakehouse demo`: the whole pipeline once, from generated data to gold, and what came out."""
+"""`lakehouse demo`: run the whole pipeline once on generated data, and print the results."""
 
 import contextlib
 import json
@@ -68,18 +68,18 @@ def demo(
     seed: int = 1,
     keep_running: bool = False,
 ) -> None:
-    """Run the pipeline on an empty lake and print what came out.
+    """Run the pipeline on an empty lake and print the results.
 
     Args:
-        settings: its home is emptied first, if it holds an earlier demo.
+        settings: the settings. If the home folder holds an earlier demo, it is emptied first.
         topics: the declared topics.
-        data: folder with the CSV files; generated if None.
-        scale: of the generated data.
-        seed: of the generated data.
-        keep_running: go on streaming and answering SQL until Ctrl-C.
+        data: folder with the CSV files; if None, data is generated.
+        scale: size of the generated data.
+        seed: seed of the generated data.
+        keep_running: keep streaming and answering SQL until Ctrl-C.
 
     Raises:
-        SettingsError: the home holds a lake that is not a demo's, or that is in use.
+        SettingsError: the home folder holds a lake that no demo made, or that is in use.
     """
     if data is not None:
         files_to_publish(topics, data)
@@ -94,7 +94,7 @@ def demo(
             spark = build_session(settings, "lakehouse-demo")
             stack.callback(spark.stop)
             counts = published.result()
-        gold = stack.enter_context(prepare_build(settings))  # loads beside the layers
+        gold = stack.enter_context(prepare_build(settings))  # dbt loads while the layers run
         _run_layers(spark, settings, topics)
         with sql_endpoint(spark, settings), step("gold: dbt build"):
             built = gold.run()
@@ -110,7 +110,7 @@ def _fill_topics(
     folder: Path,
     files: Future[Counts] | None,
 ) -> dict[str, int]:
-    """Start the broker, to be stopped with the stack, and publish the files once they are there."""
+    """Start the broker, and publish the files once they exist. The stack stops the broker."""
     stack.callback(start_broker(settings).stop)
     create_topics(settings, topics)
     if files is not None:

@@ -1,4 +1,4 @@
-"""`lakehouse up`: broker, streams and SQL endpoint in one place, until they are told to stop."""
+"""`lakehouse up`: run broker, streams and SQL endpoint together until they are stopped."""
 
 import contextlib
 import time
@@ -28,10 +28,10 @@ CATCHING_UP_SECONDS = 30
 
 
 def up(settings: LakeSettings, topics: TopicFile) -> None:
-    """Run everything until Ctrl-C or SIGTERM, then stop it in order: streams, SQL, broker.
+    """Run everything until Ctrl-C or SIGTERM, then stop streams, SQL and broker in this order.
 
     Raises:
-        LakehouseError: a stream was given up; told at the end, as the others go on.
+        LakehouseError: a stream was given up. Raised at the end, because the others keep running.
     """
     require_free_ports(settings)
     with broker_and_spark(settings, "lakehouse") as (embedded, spark):
@@ -41,10 +41,10 @@ def up(settings: LakeSettings, topics: TopicFile) -> None:
 
 
 def require_free_ports(settings: LakeSettings) -> None:
-    """See that nothing listens where clients will be served, and that SQL may be served there.
+    """Check that the ports for clients are free, and that the SQL endpoint is protected.
 
     Raises:
-        SettingsError: it is not so; names the setting to change.
+        SettingsError: a port is in use, or `require_guard` fails. Names the setting to change.
     """
     require_guard(settings)
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
@@ -53,7 +53,7 @@ def require_free_ports(settings: LakeSettings) -> None:
 
 
 def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
-    """Stream, answer SQL and serve Spark Connect if set, until Ctrl-C or SIGTERM."""
+    """Stream, answer SQL, and serve Spark Connect if it has a port, until Ctrl-C or SIGTERM."""
     with streams(spark, settings, topics) as running:
         let_catch_up(running)
         register(spark, settings, topics)
@@ -66,7 +66,7 @@ def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> Non
 def streams(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile
 ) -> Iterator[list[Stream]]:
-    """Bronze and silver as running streams."""
+    """Run the streams of bronze and silver, and stop them at the end of the block."""
     with step("Starting the streams"):
         running = ingest(spark, settings, topics)
         if last_commit(settings, QUERY) is None:
@@ -80,20 +80,20 @@ def streams(
 
 
 def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
-    """Wait, for a while, until each changelog's first batch has landed.
+    """Wait until each changelog's first batch has landed, at most `LANDING_SECONDS`.
 
-    A silver that begins before it would write the events that have landed by then without what they
-    look up, and all of them once more in its next batch.
+    If silver started earlier, it would write the events that have landed without the rows that they
+    look up, and would have to rewrite all of them in its next batch.
     """
     names = {query_name(topic.name) for topic in topics.changelogs()}
     _let_look([stream for stream in running if stream.name in names], LANDING_SECONDS)
 
 
 def let_catch_up(running: list[Stream]) -> None:
-    """Wait, for a while, until what bronze lands first has gone through silver, if it is anything.
+    """Wait until silver has processed what bronze lands first, at most `CATCHING_UP_SECONDS`.
 
-    What waited while nothing ran should not wait for the SQL endpoint too, which takes the
-    processor for as long again.
+    The SQL endpoint starts after this, because its start keeps the processor busy for about as
+    long. Messages that arrived while nothing was running should not have to wait for that too.
     """
     until = time.monotonic() + CATCHING_UP_SECONDS
     _let_look(running, CATCHING_UP_SECONDS)
@@ -112,7 +112,7 @@ def _let_look(running: list[Stream], seconds: float) -> None:
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait until it holds, or until the seconds are over."""
+    """Wait until the condition holds, or until the time is up."""
     Retrying(
         retry=retry_if_not_result(bool),
         stop=stop_after_delay(seconds),
@@ -123,7 +123,7 @@ def _wait(condition: Callable[[], bool], seconds: float) -> None:
 
 @contextlib.contextmanager
 def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
-    """The SQL endpoint of a session."""
+    """Serve SQL on a session, and stop the endpoint at the end of the block."""
     with step("Starting the SQL endpoint"):
         endpoint = start_endpoint(spark, settings)
     try:

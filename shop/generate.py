@@ -1,8 +1,9 @@
-"""Generated data of a shop: seeded, repeatable, with the statistics of a real one.
+"""Generates repeatable data of a shop from a seed, with the statistics of a real shop.
 
-The files have the form `publish` takes: users.csv, items.csv and orders.csv, times in UTC, empty
-cells where a value is absent. Prices are products of floating-point factors, as the shop's are:
-13.750000000000002 occurs. A few lines refer to users and items that no changelog holds.
+The files users.csv, items.csv and orders.csv have the format that `lakehouse publish` reads. Times
+are in UTC, and a cell is empty if a value is absent. Prices are products of floating-point factors,
+as in the real shop, so values such as 13.750000000000002 occur. A few order lines refer to users
+and items that no changelog contains.
 """
 
 import csv
@@ -29,7 +30,7 @@ LINES_OF_UNKNOWN_USERS = 37
 LINES_OF_UNKNOWN_ITEMS = 23
 UNPAID_SHARE = 0.004
 SAME_CATEGORY_SHARE = 0.7
-SKEW = 3  # the first 1 % of users hold 0.01 ** (1 / SKEW) of the lines, about a fifth
+SKEW = 3  # the first 1 % of users have 0.01 ** (1 / SKEW) of the lines, about a fifth
 
 PLAIN_SHARE = 0.35  # items without a modifier
 
@@ -41,7 +42,7 @@ DAY = 86_400
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows written."""
+    """Number of rows written per file."""
 
     users: int
     items: int
@@ -83,7 +84,7 @@ ORDER_COLUMNS = [
 
 @dataclass
 class User:
-    """An account; times in seconds since the shop opened."""
+    """An account. Times are in seconds since the shop opened."""
 
     id: int
     created: int
@@ -95,7 +96,7 @@ class User:
     parent_id: int | None = None
 
     def row(self) -> list[object]:
-        """The line of users.csv."""
+        """The row in users.csv."""
         names = [self.mail, self.first_name, self.last_name]
         times = [_time(self.created), _time(self.deleted), *names, _time(self.merged)]
         return [self.id, *times, "" if self.parent_id is None else self.parent_id]
@@ -103,7 +104,7 @@ class User:
 
 @dataclass(frozen=True)
 class Item:
-    """An item; time in seconds since the shop opened."""
+    """An item. The time is in seconds since the shop opened."""
 
     id: int
     created: int
@@ -114,11 +115,11 @@ class Item:
 
     @property
     def name(self) -> str:
-        """Its words, in the shop's order."""
+        """The item's words, in the order that the shop uses."""
         return " ".join(word for word in (self.adjective, self.category, self.modifier) if word)
 
     def row(self) -> list[object]:
-        """The line of items.csv."""
+        """The row in items.csv."""
         created = OPENED + dt.timedelta(seconds=self.created)
         epoch = (created - EPOCH) // dt.timedelta(milliseconds=1)
         words = [self.adjective, self.category, self.modifier, self.name]
@@ -126,13 +127,13 @@ class Item:
 
 
 def generate_shop(directory: Path, scale: float = 1.0, seed: int = 1) -> Counts:
-    """Write users.csv, items.csv and orders.csv; the same arguments give the same bytes.
+    """Write users.csv, items.csv and orders.csv. The same arguments give the same bytes.
 
     Args:
-        directory: created if absent; files of these names are replaced.
-        scale: 1.0 gives 117,178 users and 47,402 order lines; users and lines grow with it, the
-            assortment of 2,198 items does not shrink below a hundredth.
-        seed: of the random numbers.
+        directory: created if it does not exist. Files with these names are replaced.
+        scale: 1.0 gives 117,178 users, 2,198 items and 47,402 order lines. Users and lines are
+            proportional to it. Items are too, but only between 0.01 and 1.0.
+        seed: seed of the random numbers.
     """
     rng = random.Random(seed)  # noqa: S311 - repeatable, no secret
     directory.mkdir(parents=True, exist_ok=True)
@@ -146,7 +147,7 @@ def generate_shop(directory: Path, scale: float = 1.0, seed: int = 1) -> Counts:
 
 
 def _ids(rng: random.Random, count: int) -> list[int]:
-    """Unique ids in no order; 0 is one of them."""
+    """Unique ids in random order. One of them is 0."""
     ids = [0, *rng.sample(range(1, 2 * count + 1), count - 1)]
     rng.shuffle(ids)
     return ids
@@ -223,7 +224,7 @@ def _invoice_sizes(rng: random.Random, lines: int) -> list[int]:
 def _basket(
     rng: random.Random, items: list[Item], by_category: dict[str, list[Item]], size: int
 ) -> list[Item]:
-    """Different items, mostly of one category; early ones of a list are the popular ones."""
+    """Different items, mostly of one category. Items early in a list are more popular."""
 
     def pick(shelf: list[Item]) -> Item:
         return shelf[int(len(shelf) * rng.random() ** 2)]
@@ -242,7 +243,10 @@ def _basket(
 def _lose_references(
     rng: random.Random, lines: list[list[object]], singles: list[int], scale: float
 ) -> None:
-    """Point some lines to users and items that are nowhere; whole invoices keep one user."""
+    """Let some lines refer to users and items that do not exist.
+
+    Only invoices of a single line lose their user, so that an invoice still has one user.
+    """
     unknown = 10_000_000
     lost = rng.sample(singles, min(round(LINES_OF_UNKNOWN_USERS * scale), len(singles)))
     for number in lost:

@@ -1,6 +1,6 @@
-"""The words that the generated shop is made of: its assortment, and names of people."""
+"""The words of the generated shop: its assortment, and names of people."""
 
-# Items and base price by category.
+# Number of items and base price by category.
 CATEGORIES = {
     "dongle": (211, 30.0),
     "contraption": (206, 250.0),
@@ -13,7 +13,7 @@ CATEGORIES = {
     "gadget": (233, 89.0),
     "module": (227, 100.0),
 }
-# What a word in the name does to the price.
+# The factor by which a word in the name changes the price.
 ADJECTIVES = {
     "": 1.0,
     "reflective": 1.3,

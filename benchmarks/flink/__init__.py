@@ -1,6 +1,6 @@
-"""The lakehouse beside the same enrichment on Apache Flink. `__main__.py` is the command.
+"""Compares the lakehouse with the same enrichment on Apache Flink. `__main__.py` is the command.
 
-`job.sql` is Flink's whole job. `systems.py` drives both systems, `trial.py` puts them through the
-same, `commits.py` reads from their tables what became readable when, and `shop.py` knows what
-should.
+`job.sql` is the whole Flink job. `systems.py` controls both systems, `trial.py` puts both through
+the same phases, `commits.py` reads from their tables when rows became readable, and `shop.py` makes
+the messages and the expected rows.
 """

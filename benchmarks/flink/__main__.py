@@ -1,12 +1,17 @@
-"""The lakehouse and the same job on Apache Flink, in turns on one machine.
+"""Measures the lakehouse and the same job on Apache Flink, one after the other on one machine.
 
     python -m benchmarks.flink [--orders 2000000] [--rate 1000] [--seconds 60]
 
-Each system finds the orders, users and items in topics of its own, of the same messages and on the
-same broker, and starts from nothing. Then orders come at an even rate, then the users that were
-missing, then parts of it are killed, and at last ours runs with a longer interval between batches.
-Prints the figures of both, and whether both tables have the rows they should. docs/benchmarks.md
-says what differs between the two.
+Each system has its own topics with the same messages, on the same broker, and starts from nothing.
+
+1. Backfill: orders, users and items are already in the topics.
+2. Orders arrive at an even rate.
+3. The missing users are published.
+4. Parts of the system are killed.
+5. The lakehouse runs with a longer interval between batches.
+
+Prints the figures of both systems, and whether both tables have the expected rows.
+docs/benchmarks.md says how the two systems differ.
 """
 
 import contextlib
@@ -38,10 +43,10 @@ def main(
     warm_up: Annotated[int, typer.Option(help="Seconds before, in which Java compiles.")] = 20,
     recovery: Annotated[int, typer.Option(help="Seconds of orders around each kill.")] = 40,
 ) -> None:
-    """Measure both, and print the figures beside each other."""
+    """Measure both systems, and print their figures side by side."""
     configure_logs()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # and of all that is started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # run cleanups
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])  # child processes inherit it
     plan = Plan(orders, users, rate, seconds, warm_up, recovery)
     trials = {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -59,7 +64,7 @@ def main(
 
 
 def report(trials: dict[str, Trial]) -> None:
-    """Print the figures, and how many times better ours are."""
+    """Print the figures, and how many times better the lakehouse's are."""
     ours, theirs = (trials[system.name].figures for system in (Lakehouse, Flink))
     rows = []
     for name in {**ours, **theirs}:
@@ -76,14 +81,14 @@ def show(figure: Figure | None) -> str:
 
 
 def ratio(ours: Figure | None, theirs: Figure | None) -> str:
-    """How many times better ours is; below 1 it is worse."""
+    """How many times better our figure is. Below 1 it is worse. Empty if it cannot be computed."""
     if not ours or not theirs or not ours.value or not theirs.value:
         return ""
     return f"{(ours.value / theirs.value) ** ours.ahead:.2f}"
 
 
 def compare(trials: dict[str, Trial]) -> None:
-    """Print whether the tables are as they must be."""
+    """Print whether both tables have exactly the expected rows."""
     rows = [(name, *(f"{n:,}" for n in trial.check())) for name, trial in trials.items()]
     print_rows(("table", "rows expected", "found", "missing or wrong", "not expected"), rows)
 

@@ -1,7 +1,7 @@
-"""When rows became readable: from the files of a table's commits, alike for both formats.
+"""Finds out when rows became readable, from the commit files of a table, alike for both formats.
 
-A row is readable when the commit that has it is in its folder, so at the time of that file. Only
-what commits have added is read, and each file once.
+A row is readable once the file of its commit exists, so the time is that of this file. Only data
+files that commits have added are read, each once.
 """
 
 import json
@@ -23,7 +23,7 @@ SEEN = """SELECT invoice_id, epoch_us(publish_time::TIMESTAMPTZ) / 1e6 AS publis
   "user".id IS NOT NULL AS has_user FROM rows"""
 COLUMNS = ["invoice_id", "publish_time", "user"]
 
-# Of Paimon's columns: a deletion is a row too, and of the rows of a key the last one holds.
+# In Paimon, a deletion is also a row, and only the last row of a key counts.
 THERE = "_VALUE_KIND IN (0, 2)"  # inserted or changed
 LAST = f"""SELECT * FROM (
   SELECT *, row_number() OVER (
@@ -34,7 +34,7 @@ LAST = f"""SELECT * FROM (
 
 @dataclass(frozen=True)
 class Commit:
-    """What one commit has added, and when."""
+    """The data files that a commit added, and its time in epoch seconds."""
 
     at: float
     files: list[Path]
@@ -44,17 +44,17 @@ class Log(Protocol):
     """The commits of a table."""
 
     def new(self) -> Iterator[Commit]:
-        """Those that have come since the last call, in order."""
+        """The commits since the last call, in order."""
 
     def rows(self, files: list[Path]) -> pa.Table:
-        """`COLUMNS` of the rows in data files."""
+        """The rows in data files, with `COLUMNS`."""
 
     def live(self) -> pa.Table:
-        """The rows that are in the table now."""
+        """The current rows of the table, with all columns."""
 
 
 class DeltaLog:
-    """Of a Delta table."""
+    """The commits of a Delta table."""
 
     def __init__(self, table: Path) -> None:
         self.table = table
@@ -76,7 +76,7 @@ class DeltaLog:
 
 
 class PaimonLog:
-    """Of a Paimon table without partitions, whose files are ORC, manifests too."""
+    """The commits of a Paimon table without partitions, whose data files and manifests are ORC."""
 
     def __init__(self, table: Path) -> None:
         self.table = table
@@ -107,7 +107,7 @@ class PaimonLog:
         return query(LAST, dataset(files, format="orc").to_table())
 
     def _entries(self, manifests: str) -> Iterator[tuple[int, Path]]:
-        """(1 if deleted else 0, data file) of each entry of a list of manifests."""
+        """For each entry in a list of manifests: 1 if it deletes, else 0, and the data file."""
         folder = self.table / "manifest"
         for manifest in _rows(folder / manifests):
             for entry in _rows(folder / manifest["_FILE_NAME"]):
@@ -116,7 +116,7 @@ class PaimonLog:
 
 
 def query(sql: str, rows: pa.Table) -> pa.Table:
-    """The result of SQL on a table that it calls `rows`."""
+    """The result of SQL on a table, which the SQL calls `rows`."""
     result = duckdb.from_arrow(rows).query("rows", sql)
     assert result is not None
     return result.to_arrow_table()
@@ -127,9 +127,9 @@ def _rows(file: Path) -> list[dict[str, Any]]:
 
 
 class Tracker:
-    """For each order when it was published, could be read, and could be read with its user.
+    """Records when each order was published, became readable, and became readable with its user.
 
-    Epoch seconds by the order's number, NaN where it has not happened yet.
+    Each array holds epoch seconds by the order's number, and NaN if it has not happened yet.
     """
 
     def __init__(self, orders: int) -> None:
@@ -138,7 +138,7 @@ class Tracker:
         self.completed = np.full(orders, np.nan)
 
     def follow(self, log: Log) -> None:
-        """Take in what is new."""
+        """Read the new commits of a table."""
         for commit in log.new():
             if commit.files:
                 self._take(commit.at, query(SEEN, log.rows(commit.files)))
@@ -151,10 +151,16 @@ class Tracker:
         self.completed[complete] = np.fmin(self.completed[complete], at)
 
     def wait(self, log: Log, done: Callable[[], bool], seconds: float, what: str) -> None:
-        """Follow until something is so.
+        """Follow a table until a condition holds.
+
+        Args:
+            log: the commits of the table.
+            done: the condition.
+            seconds: how long to wait.
+            what: what the condition means, for the error.
 
         Raises:
-            TimeoutError: it was not so in these seconds.
+            TimeoutError: the condition did not hold within these seconds.
         """
         deadline = time.monotonic() + seconds
         self.follow(log)

@@ -1,4 +1,4 @@
-"""The processes of a system under test: started, killed, and what they cost."""
+"""Starts and kills the processes of a system under test, and measures their cost."""
 
 import contextlib
 import os
@@ -15,14 +15,17 @@ STOP_SECONDS = 40
 
 @dataclass
 class Processes:
-    """Named processes with what they start; their output goes to files of these names."""
+    """Named processes and their children. Each writes its output to `NAME.log` in `logs`.
+
+    ended: CPU seconds of the processes that have finished.
+    """
 
     logs: Path
     running: dict[str, psutil.Popen] = field(default_factory=dict)
     ended: float = 0.0
 
     def start(self, name: str, command: list[str], env: Mapping[str, str]) -> None:
-        """Start one."""
+        """Start a process."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with (self.logs / f"{name}.log").open("a") as log:
             self.running[name] = psutil.Popen(
@@ -36,10 +39,10 @@ class Processes:
             )
 
     def finish(self, name: str, seconds: float) -> None:
-        """Wait until one has ended well; its CPU time is kept.
+        """Wait until a process has ended, and add its CPU time to `ended`.
 
         Raises:
-            RuntimeError: it failed, or takes longer.
+            RuntimeError: the process failed, or did not end within these seconds.
         """
         process, spent = self.running[name], 0.0
         for _ in range(int(seconds / SAMPLE_SECONDS)):
@@ -56,7 +59,7 @@ class Processes:
         del self.running[name]
 
     def kill(self, *names: str) -> None:
-        """Kill -9 these with all that they have started, and forget them."""
+        """Kill these processes and their children with SIGKILL, and drop them."""
         for name in names:
             process = self.running.pop(name)
             for each in [process, *process.children(recursive=True)]:
@@ -65,7 +68,7 @@ class Processes:
             process.wait()
 
     def stop(self) -> None:
-        """Ask all to stop; kill what does not."""
+        """Ask all processes to stop, and kill those that have not after `STOP_SECONDS`."""
         for name, process in list(self.running.items()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
@@ -76,7 +79,7 @@ class Processes:
         self.running.clear()
 
     def cpu_seconds(self) -> float:
-        """User and system time of all so far, of the ended ones too."""
+        """User and system time of all processes so far, including those that have ended."""
         spent = self.ended
         for process in self._all():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -84,7 +87,7 @@ class Processes:
         return spent
 
     def memory(self) -> int:
-        """Bytes that all have in memory; a page that several share counts once."""
+        """Bytes of memory of all processes. A page that several share counts once."""
         size = 0
         for process in self._all():
             with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
@@ -99,15 +102,15 @@ class Processes:
 
 
 def _cpu(process: psutil.Process) -> float:
-    """Of a process and of its children that have ended."""
+    """CPU seconds of a process and of its children that have ended."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def folder_bytes(folder: Path) -> int:
-    """What the files below a folder take."""
+    """The disk space, in bytes, of all files below a folder."""
     size = 0
     for file in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+        with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
             size += file.stat().st_blocks * 512 if file.is_file() else 0
     return size

@@ -1,4 +1,4 @@
-"""What is published, and what should come of it; both by the number of the order."""
+"""The published messages and the expected rows, both computed from the order's number."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ import pyarrow as pa
 from benchmarks.silver import ITEMS, order
 from lake.settings.settings import LakeSettings
 
-LATE = 100  # one user in so many is published after the orders
+LATE = 100  # one user in 100 is published after the orders
 
 RESULT = (
     *("invoice_id", "line_item_id", "user_id", "item_id", "item_name", "item_category", "price"),
@@ -21,7 +21,7 @@ RESULT = (
 
 
 def user(n: int) -> dict[str, Any]:
-    """The one message of a user."""
+    """The only message of user `n`."""
     return {
         "id": n,
         "firstName": "Ada",
@@ -35,7 +35,7 @@ def user(n: int) -> dict[str, Any]:
 
 
 def item(n: int) -> dict[str, Any]:
-    """The one message of an item."""
+    """The only message of item `n`."""
     return {
         "id": n,
         "createdAt": 1_700_000_000_000,
@@ -53,7 +53,7 @@ def late(users: int) -> range:
 
 
 def fill(settings: LakeSettings, orders: int, users: int) -> None:
-    """Publish all users but the late ones, the items, and then so many orders."""
+    """Publish all users but the late ones, then the items, then that many orders."""
     publish(settings, "users", user, range(late(users).start))
     publish(settings, "items", item, range(ITEMS))
     publish(settings, "orders", lambda n: order(n, users), range(orders))
@@ -62,7 +62,7 @@ def fill(settings: LakeSettings, orders: int, users: int) -> None:
 def publish(
     settings: LakeSettings, topic: str, message: Callable[[int], dict[str, Any]], ids: Iterable[int]
 ) -> None:
-    """Send the messages of a topic as fast as the broker takes them, batched and compressed."""
+    """Send messages to a topic as fast as the broker accepts them, batched and compressed."""
     client = settings.connection.client()
     producer = client.create_producer(
         settings.full_topic(topic),
@@ -79,7 +79,7 @@ def publish(
 
 
 def expected(orders: int, users: int) -> pa.Table:
-    """The rows that must be there in the end: each order with its user and item."""
+    """The rows that the table must have in the end: each order with its user and item."""
     price = Decimal("3.25")
     rows = []
     for n in range(orders):

@@ -1,4 +1,4 @@
-"""The two systems under test, each driven by its own commands as a user would."""
+"""The two systems under test, each started with its own commands as a user would."""
 
 import json
 import sys
@@ -23,15 +23,15 @@ HERE = Path(__file__).parent
 START_SECONDS = 120
 CHECKPOINTS = "5 s"
 
-# As in Flink's own configuration for Java 17.
+# The same as in Flink's own configuration for Java 17.
 OPENS = (
     *("java.lang", "java.lang.reflect", "java.net", "java.io", "java.nio", "sun.nio.ch"),
     *("java.text", "java.time", "java.util", "java.util.concurrent"),
     *("java.util.concurrent.atomic", "java.util.concurrent.locks"),
 )
 
-# How all topics are read. By default messages are held back for up to 10 s, until there are 100 of
-# a partition.
+# Options of all topics. By default, Flink holds messages back for up to 10 s, or until a partition
+# has 100 of them.
 PULSAR = """'service-url' = '{url}',
   'source.start.message-id' = 'earliest',
   'pulsar.source.maxFetchTime' = '100',
@@ -40,11 +40,11 @@ PULSAR = """'service-url' = '{url}',
 
 
 class System(ABC):
-    """One of the two, on topics and in a folder of its own."""
+    """A system under test, with its own topics and its own folder."""
 
     name: ClassVar[str]
     kills: ClassVar[tuple[str, ...]]
-    paces: ClassVar[tuple[str, ...]] = ()  # other intervals between batches that are measured too
+    paces: ClassVar[tuple[str, ...]] = ()  # further intervals between batches to measure
 
     def __init__(self, settings: LakeSettings) -> None:
         self.settings = settings
@@ -52,31 +52,31 @@ class System(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, and wait until it says that it runs."""
+        """Start the system, and wait until it reports that it is running."""
 
     @abstractmethod
     def kill(self, what: str) -> None:
-        """Kill -9 one of `kills`."""
+        """Kill one of `kills` with SIGKILL."""
 
     @abstractmethod
     def restart(self, what: str) -> None:
-        """Start again what was killed, as its supervisor would."""
+        """Restart what was killed, as a supervisor would."""
 
     def pace(self, trigger: str) -> None:
-        """Start it anew with one of `paces`."""
+        """Restart the system with one of `paces`."""
         raise NotImplementedError
 
     @abstractmethod
     def log(self) -> Log:
-        """The commits of the table with the result, from the first on."""
+        """The commits of the result table, from the first one on."""
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """Bytes on disk, by what they are for."""
+        """Bytes on disk by purpose."""
 
 
 class Lakehouse(System):
-    """Ours, as `lakehouse up`: one driver that lands, refines and answers SQL."""
+    """The lakehouse as `lakehouse up`: one driver that lands, refines and answers SQL."""
 
     name = "lakehouse"
     kills = ("everything",)
@@ -127,7 +127,7 @@ class Lakehouse(System):
 
 
 class Flink(System):
-    """A job manager and a worker with the SQL job, on loopback."""
+    """Flink with a job manager and one worker that runs the SQL job, on loopback."""
 
     name = "Flink"
     kills = ("worker", "everything")
@@ -175,7 +175,7 @@ class Flink(System):
         return {"result": folder_bytes(self.warehouse), "state, checkpoints": state}
 
     def job(self) -> str:
-        """The SQL of the job; from the last checkpoint on, if there is one."""
+        """The SQL of the job, which starts from the last checkpoint if there is one."""
         names = {
             "warehouse": f"file://{self.warehouse}",
             "namespace": self.settings.pulsar_namespace,
@@ -212,7 +212,7 @@ class Flink(System):
         self.processes.start(name, command, {"FLINK_CONF_DIR": str(self.home / "conf")})
 
     def _is_running(self) -> bool:
-        """Whether all tasks of the job run. One that the client could not start is not there."""
+        """Whether all tasks of the job are running. A job that failed to start is not listed."""
         jobs = self._get("/jobs/overview").get("jobs", [])
         return any(each["tasks"]["running"] == each["tasks"]["total"] for each in jobs)
 
@@ -225,10 +225,14 @@ class Flink(System):
 
 
 def until(done: Callable[[], object], what: str) -> None:
-    """Wait until it is so.
+    """Wait until a condition holds.
+
+    Args:
+        done: the condition.
+        what: what it means, for the error.
 
     Raises:
-        TimeoutError: it took too long.
+        TimeoutError: the condition did not hold within `START_SECONDS`.
     """
     try:
         Retrying(

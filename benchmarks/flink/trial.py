@@ -1,4 +1,4 @@
-"""What one system is put through, and the figures that come of it."""
+"""Runs the phases of the benchmark on one system, and collects the figures."""
 
 import multiprocessing
 import time
@@ -34,7 +34,7 @@ FROM rows"""
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of everything; rates in orders a second, times in seconds."""
+    """The size of each phase. The rate is in orders a second, times are in seconds."""
 
     orders: int
     users: int
@@ -44,16 +44,17 @@ class Plan:
     recovery: int
 
     def total(self, kills: int, lives: int) -> int:
-        """Orders that are published in all."""
+        """Number of orders published in total, with that many kills and live phases."""
         seconds = lives * (self.warm_up + self.seconds) + kills * self.recovery
         return self.orders + self.rate * seconds
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value; `ahead` is 1 if more is better, -1 if less is.
+    """A measured value.
 
-    beside: the other system's figure that it is compared with, if that has another name.
+    form: format specification for printing. ahead: 1 if more is better, -1 if less is better.
+    beside: name of the other system's figure to compare with, if it differs.
     """
 
     value: float
@@ -64,7 +65,7 @@ class Figure:
 
 @dataclass
 class Trial:
-    """One system going through the plan."""
+    """Runs a plan on one system. `figures` are by name, in the order in which they are measured."""
 
     system: System
     plan: Plan
@@ -77,7 +78,7 @@ class Trial:
         self.sent = self.plan.orders
 
     def run(self, topics: TopicFile, broker: int) -> None:
-        """All phases one after the other."""
+        """Run all phases in order, and stop the system. `broker` is the broker's process id."""
         create_topics(self.system.settings, topics)
         shop.fill(self.system.settings, self.plan.orders, self.plan.users)
         try:
@@ -93,7 +94,7 @@ class Trial:
             self.system.processes.stop()
 
     def check(self) -> tuple[int, int, int, int]:
-        """Rows expected, rows found, of the expected those not found, and the other way round."""
+        """Number of rows expected, rows found, expected rows not found, and unexpected rows."""
         rows = query(ROWS, self.commits.live())
         found = duckdb.from_arrow(rows)
         wanted = duckdb.from_arrow(shop.expected(self.total, self.plan.users))
@@ -126,7 +127,7 @@ class Trial:
         return bool(np.isfinite(self._first_complete(due)).all())
 
     def _first_complete(self, due: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """When each order of the backfill was as it must be so far: with its user, if published."""
+        """When each backfill order became readable, with its user if that user was published."""
         head = slice(0, self.plan.orders)
         return np.where(due, self.tracker.completed[head], self.tracker.arrived[head])
 
@@ -150,7 +151,7 @@ class Trial:
             self._add(f"{beside}{pace}: {name}", value, form, beside=f"{beside}: {name}")
 
     def _complete(self) -> None:
-        """Publish the late users, so that the rows which miss them are completed."""
+        """Publish the late users, and wait until the rows that lacked them are complete."""
         begun = time.time()
         shop.publish(self.system.settings, "users", shop.user, shop.late(self.plan.users))
         self._wait(
@@ -161,7 +162,7 @@ class Trial:
         self._add("late users: all rows completed, s", took, ".1f")
 
     def _recover(self, what: str) -> None:
-        """Kill while orders come, start again at once, wait for the first that came later."""
+        """Kill while orders arrive, restart at once, and measure until new orders are readable."""
         sender = self._sender(self.plan.recovery)
         first = self.sent
         self.sent += self.plan.rate * self.plan.recovery
@@ -181,7 +182,7 @@ class Trial:
         self._add(f"kill -9 of {what}: oldest order, s", float(ages.max()), ".1f")
 
     def _publish(self, seconds: int) -> int:
-        """Publish at the rate for so long; the number of the first order."""
+        """Publish at the plan's rate for these seconds. Returns the number of the first order."""
         first = self.sent
         sender = self._sender(seconds)
         self.sent += self.plan.rate * seconds

@@ -1,9 +1,10 @@
-"""Apache Superset with the shop's dashboard, on the SQL endpoint of `lakehouse up`.
+"""Serves the shop's dashboard in Apache Superset, which reads the SQL endpoint of `lakehouse up`.
 
-`make superset` installs Superset in an environment of its own, as it needs other versions of what
-the lakehouse needs, and runs this. Its state is in `<home>/superset`: SQLite, the key of its
-sessions, the password of `admin`. It is set up when it is not there; delete it to begin anew.
-A Superset of yours takes the folder `dashboard`, zipped, by `superset import-dashboards`.
+`make superset` installs Superset in its own environment, because it needs other versions of the
+lakehouse's dependencies, and then runs this script. The state is in `<home>/superset`: a SQLite
+database, the session key and the password of `admin`. It is created if it does not exist; delete it
+to start over. To use your own Superset, zip the folder `dashboard` and import it with
+`superset import-dashboards`.
 """
 
 import os
@@ -32,7 +33,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 class SupersetError(LakehouseError):
-    """Superset has no endpoint to read, or one of its commands failed."""
+    """Superset has no SQL endpoint that it can read, or one of its commands failed."""
 
 
 @app.command()
@@ -66,13 +67,19 @@ def serve(
     )
     gunicorn = bin_folder / "gunicorn"
     listen = ["--bind", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"]
-    patience = ["--timeout", "120", "--graceful-timeout", "5"]  # it loads slowly, and ends at once
+    patience = ["--timeout", "120", "--graceful-timeout", "5"]  # slow to load, quick to stop
     command = [str(gunicorn), *listen, *patience, "superset.app:create_app()"]
     os.execve(gunicorn, command, _environment(state))  # noqa: S606 - no shell is wanted
 
 
 def _set_up(bin_folder: Path, state: Path, settings: LakeSettings) -> None:
-    """Make Superset's database, its user and the dashboard; the password is written last."""
+    """Create Superset's database, its user and the dashboard.
+
+    The password file is written last. It shows that the setup is complete.
+
+    Raises:
+        SupersetError: a command failed.
+    """
     state.mkdir(parents=True)
     _write_secret(state / "secret_key", secrets.token_urlsafe(48))
     password = secrets.token_urlsafe(12)
@@ -111,7 +118,7 @@ def _environment(state: Path) -> dict[str, str]:
 
 
 def _zip(bundle: Path, endpoint: str) -> None:
-    """The export as Superset reads it, with the endpoint that the settings name."""
+    """Zip the dashboard's files for Superset, with the SQL endpoint of the settings."""
     with zipfile.ZipFile(bundle, "w") as archive:
         for file in sorted(EXPORT.rglob("*.yaml")):
             text = file.read_text(encoding="utf-8").replace(DEFAULT_ENDPOINT, endpoint)

@@ -23,7 +23,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     form: Format = "table",
 ) -> None:
-    """Erase a person from all layers, old versions included, after asking, and prove it.
+    """Erase a person from all layers and old versions, after asking, and verify the result.
 
     Orders stay, under a pseudonym. Stop the streams and gold first. All old versions of the tables
     that held data of the person are deleted, and gold is rebuilt. The exit code is 1 if anything is
@@ -68,10 +68,10 @@ def _agree(who: Person, found: list[Found]) -> bool:
 
 
 def _show(proof: Proof, form: Format) -> None:
-    """Print what was searched. Called after Spark has ended and its own files are gone.
+    """Print what was searched. Called after Spark has stopped and its temporary files are gone.
 
     Raises:
-        Exit: something is left. The code is 1.
+        Exit: something is left. The exit code is 1.
     """
     from lakehouse.erasure.verify import COLUMNS
     from lakehouse.runtime.console import err, print_rows

@@ -56,7 +56,7 @@ def _keep_fresh(pause: float, *, serve: bool) -> None:
 
     while True:
         with _endpoint(serve=serve) as (settings, is_ours), contextlib.ExitStack() as stack:
-            if is_ours:  # else the `up` beside it serves the metrics of gold, on the same port
+            if is_ours:  # else the running `up` serves the metrics of gold, on the same port
                 stack.enter_context(serving(settings, gold_collector(settings)))
             leave = _up_again if is_ours and not serve else None
             keep_fresh(settings, _show_build, _show_refusal, pause, leave)
@@ -89,7 +89,7 @@ def _endpoint(*, serve: bool = False) -> Iterator[tuple[LakeSettings, bool]]:
 
 
 def _up_again() -> bool:
-    """Whether the endpoint that readers use is running, where they see each build at once."""
+    """Whether the endpoint that readers use is running. There they see each build at once."""
     from gold.sql_client import endpoint_running
 
     return endpoint_running(lake.settings)
@@ -112,7 +112,7 @@ def _show_refusal(error: GoldError) -> None:
 
 @commands.command()
 def evaluate(form: Format = "table") -> None:
-    """Compare the recommendations with popular and random items, by what accounts bought last.
+    """Compare the recommendations with popular and with random items.
 
     The last invoice of each account is held out, and the models of gold recommend ten items from
     the others. Hit rate: share of the accounts that bought one of them. MRR: mean of 1 / its rank.

@@ -41,7 +41,7 @@ def show_records(
 
 @commands.command("replay")
 def bring_in(topic: OfTopic = None, reason: WithReason = None) -> None:
-    """Decode records in quarantine again, after the topic file was fixed. Each comes in once.
+    """Decode records in quarantine again, after the topic file was fixed. Each is applied once.
 
     Stop the silver stream first.
     """

@@ -1,4 +1,4 @@
-"""`lakehouse replay`: bring back what bronze has lost, or rebuild silver."""
+"""`lakehouse replay`: bring back messages that bronze has lost, or rebuild silver."""
 
 from typing import Annotated
 
@@ -21,8 +21,8 @@ def replay(
     """Bring back messages that a bronze table has lost, or rebuild silver from bronze.
 
     Bronze: messages published since --from that the broker still has are brought back, each once.
-    Messages that are already in the table stay unchanged. Silver: all its tables are built beside
-    the old ones by today's topic file, from the beginning or from the state of silver at --from.
+    Messages that are already in the table stay unchanged. Silver: all its tables are built next to
+    the old ones with the current topic file, from the beginning or from silver's state at --from.
     Then each is replaced in one commit. Stop the stream that writes the table first.
     """
     if table == "silver":

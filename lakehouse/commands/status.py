@@ -1,4 +1,4 @@
-"""`lakehouse status`: how full, how fresh and how far behind each table is."""
+"""`lakehouse status`: rows, freshness and lag of each table."""
 
 import datetime as dt
 from typing import Annotated

@@ -43,7 +43,7 @@ def up() -> None:
 
 
 def _metrics() -> AbstractContextManager[None]:
-    """The metrics of all layers, served as the settings say."""
+    """Serve the metrics of all layers at the configured port, if there is one."""
     from bronze.metrics import bronze_collector
     from gold.metrics import gold_collector
     from lake.observe.exporter import serving

@@ -1,1 +1,1 @@
-"""`lakehouse forget`: finds a person, takes it out of every layer, and verifies the result."""
+"""`lakehouse forget`: find a person, erase the person from every layer, and verify the result."""

@@ -1,4 +1,4 @@
-"""Finds a person in bronze: who it is, and all messages that are the person's or refer to it."""
+"""Finds a person in bronze: all accounts of the person, and all messages of or about them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,15 +25,15 @@ from silver.records.pseudonymize import BITS, is_about_people, mentions, people_
 from silver.records.schemas import SchemaRegistry, versions_of
 from silver.state.merge import latest_per_key
 
-SHORTEST = 4  # characters of a value that is looked for in texts
+SHORTEST = 4  # characters; shorter values are not searched for
 
 
 @dataclass
 class Person:
     """A person, with all accounts that are merged into one.
 
-    pseudonyms: by key, as text. values: by personal field what it had, in any message, and nobody
-        else has or had.
+    pseudonyms: by the key of an account; both as text. values: by personal field, all values in the
+        person's messages that no other person has or had.
     """
 
     topic: Topic
@@ -41,25 +41,25 @@ class Person:
     values: dict[str, set[str]] = field(default_factory=dict)
 
     def typed(self, key: str) -> Any:
-        """A key as a value of its column."""
+        """A key as a value of the key column's type."""
         return int(key) if self.topic.fields[self.topic.key[0]].type in BITS else key
 
     @property
     def keys(self) -> list[Any]:
-        """The person's keys as values of their column."""
+        """The person's keys as values of the key column's type."""
         return [self.typed(key) for key in self.pseudonyms]
 
     @property
     def texts(self) -> list[str]:
-        """The values."""
+        """The values of all fields, sorted."""
         return sorted({text for values in self.values.values() for text in values})
 
 
 @dataclass(frozen=True)
 class Found:
-    """The person's messages of a topic.
+    """The person's messages in one topic, with their new content.
 
-    refused: those that silver could not decode, by position.
+    refused: messages that silver could not decode.
     """
 
     topic: Topic
@@ -68,10 +68,11 @@ class Found:
 
 
 def subject(topics: TopicFile, name: str | None) -> Topic:
-    """The changelog whose keys are the people.
+    """The changelog whose keys are people.
 
     Raises:
-        SettingsError: there is none or more than one, or its messages cannot become tombstones.
+        SettingsError: there is none, there are several and none was named, its messages cannot
+            become tombstones, or messages that refer to it cannot be rewritten.
     """
     known = [topic.name for topic in topics.changelogs() if is_about_people(topic)]
     if name not in (*known, None) or not known or (name is None and len(known) > 1):
@@ -109,7 +110,7 @@ def subject(topics: TopicFile, name: str | None) -> Topic:
 
 
 def referring(topic: Topic, topics: TopicFile) -> list[Topic]:
-    """The topics of events that name people of a changelog."""
+    """The event topics that refer to people of a changelog."""
     return [
         events
         for events in topics.events()
@@ -131,10 +132,10 @@ def _see_it_can_be_rewritten(events: Topic, topic: Topic, topics: TopicFile) -> 
 
 
 def required_secret(settings: LakeSettings) -> PseudonymSecret:
-    """The secret by which people are known when they are forgotten.
+    """The secret that identifies forgotten people and creates their pseudonyms.
 
     Raises:
-        SettingsError: none is set.
+        SettingsError: no secret is set.
     """
     if settings.pseudonyms is None:
         message = (
@@ -146,10 +147,10 @@ def required_secret(settings: LakeSettings) -> PseudonymSecret:
 
 
 def check_key(topic: Topic, key: str) -> None:
-    """See that a text is a key of a changelog.
+    """Check that a text can be a key of a changelog.
 
     Raises:
-        SettingsError: it is none.
+        SettingsError: the text is empty or does not have the type of the key.
     """
     kind = topic.fields[topic.key[0]].type
     if not key or (kind in BITS and not re.fullmatch("0|[1-9][0-9]{0,17}", key)):
@@ -169,7 +170,7 @@ class Search:
         self._topic = topic
 
     def person(self, key: str) -> Person:
-        """Who a key is, with all accounts that were merged with it, and the values there were."""
+        """The person behind a key, with all merged accounts and the values unique to the person."""
         secret = required_secret(self._settings).read()
         rows = self._decoded(self._topic).where(F.col(REASON).isNull()).persist()
         try:
@@ -189,7 +190,7 @@ class Search:
             rows.unpersist()
 
     def _merged(self, rows: DataFrame, key: str) -> list[str]:
-        """All keys that are merged into one account with a key, by the latest message of each."""
+        """All keys that are merged with this key, directly or not, by their latest messages."""
         if not self._topic.merged_into:
             return [key]
         columns = self._topic.key_columns
@@ -206,7 +207,7 @@ class Search:
         return sorted(found)
 
     def messages(self, person: Person) -> Iterator[Found]:
-        """By topic what is to become of the person's messages, as bronze has them."""
+        """By topic, the new content of the person's messages in bronze."""
         for topic in (self._topic, *referring(self._topic, self._topics)):
             names = [n for n, target in people_of(topic, self._topics) if target == self._topic]
             decoded = self._decoded(topic)
@@ -231,7 +232,10 @@ class Search:
             yield Found(topic, good, bad)
 
     def _is_refused(self, person: Person, topic: Topic, names: Iterable[str]) -> Column:
-        """Of records that cannot be decoded, whether one seems to be the person's."""
+        """Whether a record that cannot be decoded seems to be the person's.
+
+        It is if a person's key follows one of the names, or if it contains one of the values.
+        """
         text = F.coalesce(F.col(f"{CAME}.payload").cast("string"), F.lit(""))
         found = text.rlike(mentions([*names], [*person.pseudonyms]))
         for value in person.texts:
@@ -244,7 +248,11 @@ class Search:
     def _rewritten(
         self, person: Person, topic: Topic, names: list[str], place: Place, row: Any
     ) -> Redacted:
-        """A message of the person is a tombstone; one that refers to the person to a pseudonym."""
+        """The new content of a message.
+
+        The person's own message becomes a tombstone. A message that refers to the person refers to
+        the pseudonym instead.
+        """
         if topic == self._topic and row["whose"] in person.pseudonyms:
             return Redacted(place, person.pseudonyms[row["whose"]], None)
         kept = list(topic.fields)
@@ -254,7 +262,7 @@ class Search:
         return Redacted(place, _key_of(topic, names, row["key"]), payload)
 
     def _decoded(self, topic: Topic) -> DataFrame:
-        """All that bronze has of a topic, as it is written there."""
+        """All messages of a topic in bronze, decoded without masking."""
         messages = as_messages(bronze_table(topic.name).read(self._spark, self._settings))
         messages = messages.withColumn("source", F.lit(topic.name)).drop("topic")
         versions = versions_of(topic, messages)
@@ -267,11 +275,11 @@ class Search:
                     for name, spec in topic.fields.items()
                 }
             }
-        )  # nobody needs the hashes
+        )  # hashes of personal fields are not needed here
         return Decoder(bare, schemas).rows(messages)
 
 
 def _key_of(topic: Topic, names: Iterable[str], key: str | None) -> str | None:
-    """The key of a message that is rewritten: none, if it names the person."""
+    """The key of a rewritten message, or None if the key identifies the person."""
     parts = topic.key if topic.message_key is None else [topic.message_key]
     return None if {*names} & {*parts} else key

@@ -1,9 +1,9 @@
-"""What `lakehouse forget` is going to do, written down before it changes anything.
+"""The plan of `lakehouse forget`, which is stored before anything changes.
 
-The run rewrites the messages by which it has found the person: which accounts are merged, and which
-orders refer to them. A run that goes on after an interruption could not find all of that again, so
-it goes on by the plan. The file names the person, so only its owner may read it, and the run
-deletes it at its end.
+The run rewrites the messages by which it found the person, such as which accounts are merged and
+which orders refer to them. An interrupted run could not find all of that again, so it continues
+from the plan. The file identifies the person. Therefore only its owner may read it, and the run
+deletes it at the end.
 """
 
 import base64
@@ -28,10 +28,11 @@ TORN = "Restore it from a backup, or start over with `lakehouse reset`."
 
 @dataclass(frozen=True)
 class Plan:
-    """A person, and what becomes of the person's messages.
+    """A person, and the new content of the person's messages.
 
-    reason: as it is recorded in `silver.forgotten`. secret: fingerprint of the secret of the
-    pseudonyms. is_done: whether bronze and silver are done, so that only gold is left.
+    reason: the text recorded in `silver.forgotten`. secret: fingerprint of the secret from which
+    pseudonyms are computed. is_done: whether bronze and silver are done, so that only gold is left.
+    id: identifies the run, so that it is recorded only once.
     """
 
     person: Person
@@ -42,17 +43,17 @@ class Plan:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def is_of(self, topic: Topic, key: str) -> bool:
-        """Whether a key is one of the person's."""
+        """Whether a key of a topic is one of the person's keys."""
         return self.person.topic == topic and key in self.person.pseudonyms
 
     def done(self, settings: LakeSettings) -> "Plan":
-        """Note that bronze and silver are done."""
+        """Record that bronze and silver are done, and return the updated plan."""
         plan = replace(self, is_done=True)
         plan.write(settings)
         return plan
 
     def write(self, settings: LakeSettings) -> None:
-        """Write it to the disk."""
+        """Write the plan to a file that only its owner can read."""
         stored = {
             "id": self.id,
             "reason": self.reason,
@@ -74,11 +75,12 @@ class Plan:
 
     @classmethod
     def read(cls, settings: LakeSettings, topics: TopicFile) -> "Plan | None":
-        """The plan of a run that has not ended; None if there is none.
+        """The plan of a run that has not ended, or None if there is none.
 
         Raises:
-            LakehouseError: the file is torn.
-            SettingsError: the secret or the topic file is not that of the run.
+            LakehouseError: the file is damaged.
+            SettingsError: the run began with another secret, or a topic that it needs is no longer
+                declared.
         """
         stored = read_json(_file(settings), TORN)
         if stored is None:
@@ -103,7 +105,7 @@ class Plan:
         return cls(person, found, **rest)
 
     def delete(self, settings: LakeSettings) -> None:
-        """Delete it from the disk, as all is done."""
+        """Delete the file. Called when everything is done."""
         delete_durably(_file(settings))
 
 

@@ -1,9 +1,12 @@
-"""Makes a Delta table forget its past: all that the version of today does not need is deleted, data
-files, change feeds and the log. Time travel, feeds and streams that begin before it end here.
+"""Deletes the past of a Delta table: all files that the current version does not need.
 
-VACUUM keeps what the log still names, and the log keeps statistics, the least and the greatest
-value of a column, and the conditions of commands; so both go, and no commit is made, as others hold
-the number of the version.
+These are data files, change feeds and the log. After that, time travel, change feeds and streams
+cannot start at an older version.
+
+VACUUM is not enough: it keeps all files that the log still names. The log itself holds values, in
+the conditions of commands and in statistics (the minimum and maximum of a column). Therefore old
+data files and old log files are deleted directly, without a commit, because others refer to the
+current version by its number.
 """
 
 import re
@@ -24,20 +27,20 @@ PARQUET_END = b"PAR1"
 
 
 def commit_nothing(spark: SparkSession, path: str, note: str) -> None:
-    """Make a version whose commit tells of no row, as `purge` must keep the last one."""
+    """Make a commit that contains no data of rows, because `purge` must keep the last commit."""
     spark.sql(
         f"ALTER TABLE {delta_at(path)} SET TBLPROPERTIES ('lakehouse.purged' = {literal(note)})"
     )
 
 
 def purge(settings: LakeSettings, path: str) -> int:
-    """Delete what is no part of the version of today; returns how many files there were.
+    """Delete all files that the current version does not need, and return their number.
 
-    The last commit should be one of `commit_nothing`. Nobody may write meanwhile, and who reads an
-    older version fails. A bucket may keep what is deleted in it: see `delete_old_versions`.
+    The last commit should come from `commit_nothing`. There must be no writers, and readers of
+    older versions fail. A bucket with versioning keeps what is deleted: see `delete_old_versions`.
 
     Raises:
-        LakehouseError: a file of today is absent.
+        LakehouseError: a file of the current version is missing. Nothing is deleted then.
     """
     table = open_table(settings, path)
     table.create_checkpoint()
@@ -56,10 +59,11 @@ def purge(settings: LakeSettings, path: str) -> int:
 
 
 def delete_torn(settings: LakeSettings) -> int:
-    """Delete Parquet files without an end, which killed writers left; returns how many there were.
+    """Delete truncated Parquet files, which killed writers left behind. Returns their number.
 
-    No version has them, nor can they be read and searched. One that the version of today names was
-    damaged later, and stays. Nobody may write meanwhile. A bucket has none: objects appear whole.
+    No version contains these files, and they cannot be read or searched. A truncated file that the
+    current version names was damaged later, and is kept. There must be no writers. A bucket has no
+    truncated files, because objects appear only once they are complete.
     """
     if in_bucket(settings):
         return 0
@@ -77,7 +81,7 @@ def _has_end(file: Path) -> bool:
 
 
 def _is_live(settings: LakeSettings, file: Path) -> bool:
-    """Whether the version of today of the table whose folder a file is in names it."""
+    """Whether the current version of a file's table contains the file."""
     tables = Path(settings.tables)
     folder = tables.joinpath(*file.relative_to(tables).parts[:2])
     if not is_table(settings, folder):
@@ -86,14 +90,14 @@ def _is_live(settings: LakeSettings, file: Path) -> bool:
 
 
 def _live(table: DeltaTable) -> set[str]:
-    """The paths of the data files of a version."""
+    """The paths of the data files in the loaded version of a table."""
     return set(files_of(table)["path"].to_pylist())
 
 
 def _is_past(name: str, live: set[str], version: int) -> bool:
-    """Whether a file is data of the past, or a file of the log of an older version.
+    """Whether a file is an old data file, or a log file of an older version.
 
-    A deletion vector has no values, and may be of today.
+    Deletion vectors are kept. They contain no values, and the current version may need them.
     """
     folder, _, file = name.rpartition("/")
     if folder == LOG:

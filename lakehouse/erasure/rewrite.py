@@ -1,8 +1,8 @@
-"""Takes a person out of the tables of silver.
+"""Erases a person from the tables of silver.
 
-What is left is what silver would make of the rewritten messages: a tombstone under a pseudonym, and
-the orders that refer to it. Records of the person that could not be decoded lose what they had, and
-are given up.
+The result is what silver would compute from the rewritten messages: a tombstone under a pseudonym,
+and events that refer to the pseudonym. Records of the person that could not be decoded lose their
+content and are discarded.
 """
 
 import datetime as dt
@@ -35,10 +35,10 @@ from silver.state.merge import Values
 
 
 def secret_of_forgotten(settings: LakeSettings) -> PseudonymSecret:
-    """The secret of the pseudonyms.
+    """The secret from which pseudonyms are computed.
 
     Raises:
-        SettingsError: others were forgotten with another secret.
+        SettingsError: other people were forgotten with another secret.
     """
     if not FORGOTTEN.exists(settings):
         return known_secret(settings, set())
@@ -49,17 +49,17 @@ def secret_of_forgotten(settings: LakeSettings) -> PseudonymSecret:
 def remember(
     settings: LakeSettings, person: Person, found: Iterable[Found], reason: str, run: str
 ) -> None:
-    """Note in `silver.forgotten` that a person is forgotten: what comes from now on is concealed.
+    """Record a person in `silver.forgotten`, so that silver conceals all later messages.
 
     Args:
         settings: the lake.
         person: the person.
         found: the person's messages.
-        reason: why.
-        run: id of the run; called again with it, nothing is noted twice.
+        reason: why the person is forgotten.
+        run: id of the run. A second call with the same id records nothing.
 
     Raises:
-        SettingsError: others were forgotten with another secret.
+        SettingsError: other people were forgotten with another secret.
     """
     secret = secret_of_forgotten(settings)
     FORGOTTEN.create(settings)
@@ -80,7 +80,7 @@ def remember(
 
 
 class Removal:
-    """Takes a person out of the tables of silver; done again it changes nothing."""
+    """Erases a person from the tables of silver. Repeating it changes nothing more."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Removal:
         person: Person,
         number: int,
     ) -> None:
-        """`number` is that of the decision, below 0, which the rows get as their batch."""
+        """`number` is a negative batch id, which the changed rows get as their silver batch."""
         self._spark = spark
         self._settings = settings
         self._topics = topics
@@ -99,7 +99,11 @@ class Removal:
         self._number = number
 
     def run(self, found: Iterable[Found]) -> list[TableSpec]:
-        """Change the tables, and book it; returns those that had something of the person."""
+        """Change the tables, and record it in the audit. Returns the tables that may have changed.
+
+        Args:
+            found: the person's messages by topic, of which the refused ones are discarded.
+        """
         changed = []
         topic = self._person.topic
         for table in (state_table(topic), *([history_table(topic)] if topic.history else [])):
@@ -113,7 +117,7 @@ class Removal:
         return [*changed, QUARANTINE]
 
     def _bury(self, table: TableSpec) -> None:
-        """The person's rows become tombstones under the pseudonym."""
+        """Turn the person's rows into tombstones under the pseudonym."""
         topic = self._person.topic
         key, delta = topic.key_columns[0], table.open(self._spark, self._settings)
         kinds = {column.name: column.type for column in table.columns}
@@ -132,7 +136,7 @@ class Removal:
                 delta.update(theirs, {parent: named, **self._batch})
 
     def _detach(self, events: Topic) -> None:
-        """Events that refer to the person refer to the pseudonym."""
+        """Make the events that refer to the person refer to the pseudonym."""
         table = enriched_table(events, self._topics)
         delta = table.open(self._spark, self._settings)
         kinds = {column.name: column.type for column in table.columns}
@@ -152,7 +156,7 @@ class Removal:
             self._rename(delta, name, kinds[name])
 
     def _rename(self, delta: DeltaTable, lookup: str, kind: str) -> None:
-        """Events of others whose row was merged into the person's when they looked it up."""
+        """Replace the person in the looked-up rows of other accounts merged into the person's."""
         topic = self._person.topic
         if not topic.merged_into:
             return
@@ -169,7 +173,7 @@ class Removal:
         delta.update(is_named[0] | is_named[1], {lookup: after.cast(kind), **self._batch})
 
     def _tombstone(self, named: Column) -> Column:
-        """The row that a lookup of the pseudonym brings."""
+        """The row that a lookup of the pseudonym returns."""
         key = self._person.topic.key_columns[0]
         known = {key: named, "resolved_id": named, "is_deleted": F.lit(True)}
         columns = lookup_columns(self._person.topic)
@@ -178,7 +182,7 @@ class Removal:
         )
 
     def _empty(self, found: Found) -> int:
-        """Refused records lose what they had; returns how many were open, and are given up."""
+        """Clear and discard the refused records. Returns how many of them were still open."""
         if not found.refused:
             return 0
         places = [(found.topic.name, *each.place, each.key) for each in found.refused]
@@ -201,7 +205,7 @@ class Removal:
         return count
 
     def _book(self, given_up: dict[str, int]) -> None:
-        """A row for each topic, so that the number is taken."""
+        """Append an audit row per topic. It also marks the negative batch id as used."""
         zeros = dict.fromkeys(("messages_in", "applied", "superseded", "waiting", "late"), 0)
         rows = [
             {

@@ -1,9 +1,12 @@
-"""`lakehouse forget`: takes a person out of all layers, old versions included.
+"""`lakehouse forget`: erases a person from all layers, including old versions.
 
-Silver first reads all that bronze has. Then the person's rows become those of a pseudonym, in
-silver and in bronze alike, as if that had been sent; silver goes on behind it; old versions are
-deleted, and gold is built anew from what is left. Streams cannot start meanwhile, nor after an
-interruption: the same command goes on by what it has written down (`forget_plan.py`).
+1. Silver reads everything that bronze holds.
+2. The person is replaced by a pseudonym in silver and in bronze, as if the pseudonym had been sent.
+3. Silver's checkpoint is moved past these changes, and old versions are deleted.
+4. Gold is rebuilt from the remaining data.
+
+No stream can start until bronze and silver are done, even if the run is interrupted. The same
+command then continues from the stored plan (`plan.py`).
 """
 
 import contextlib
@@ -67,27 +70,29 @@ def forget(
     reason: str,
     topic: str | None = None,
 ) -> Proof | None:
-    """Take a person out of the lake; what is built of gold is built anew.
+    """Erase a person from the lake, and rebuild gold if it has been built.
 
     An interrupted run is finished first, even if it was for another person.
 
     Args:
         spark: the session.
         settings: the lake. If it has gold, the SQL endpoint must run on `sql_port`.
-        topics: the declared topics; fields say what is personal.
-        key: of the person, as text.
-        agree: asked when it is known what there is, before anything is changed; not asked again
-            by a run that goes on.
-        reason: noted in `silver.forgotten`.
-        topic: the changelog whose keys are people; None if there is but one.
+        topics: the declared topics. Their fields declare what is personal.
+        key: the person's key as text.
+        agree: called with what was found, before anything changes. Returns whether to continue. Not
+            called again when an interrupted run continues.
+        reason: recorded in `silver.forgotten`.
+        topic: the changelog whose keys are people; None if there is only one.
 
     Returns:
-        How to see that nothing is left; None if it was not agreed.
+        A search that shows whether anything is left, or None if `agree` returned False.
 
     Raises:
-        SettingsError: it cannot be done by these declarations, or something holds old versions.
-        CheckpointError: a stream runs.
-        GoldError: gold could not be built anew; the other layers are done.
+        SettingsError: the declarations or settings do not allow it, or something holds old
+            versions.
+        CheckpointError: a stream is running.
+        GoldError: another command is writing gold, or gold could not be rebuilt. In the second case
+            bronze and silver are done.
     """
     whose = check(settings, topics, key, topic)
     with alone(settings):
@@ -111,10 +116,13 @@ def _make_plan(
     agree: Agree,
     reason: str,
 ) -> Plan | None:
-    """Find the person, and write down what is to be done. From then on, no stream may start.
+    """Find the person and store the plan. From then on, no stream may start.
 
-    The streams are held first. So nothing lands between the search and the end of the run, and a
-    run that is killed before the plan is written has changed nothing.
+    The checkpoints of all streams are claimed first, so nothing lands between the search and the
+    end of the run. A run that is killed before the plan is stored has changed nothing.
+
+    Returns:
+        The plan, or None if `agree` returned False.
     """
     secret = secret_of_forgotten(settings)
     with _claimed(settings, map(query_name, topics.topics)) as checkpoints:
@@ -134,10 +142,10 @@ def _make_plan(
 
 
 def _carry_out(spark: SparkSession, settings: LakeSettings, topics: TopicFile, plan: Plan) -> None:
-    """Do what a plan says, or what is left of it.
+    """Carry out a plan, or the rest of it.
 
-    Each step changes nothing when it is done again. The streams may start when bronze and silver
-    are done, so these must not be done again after that.
+    Each step can be repeated without further changes. Once bronze and silver are done, the streams
+    may start again, so these steps must not be repeated after that.
     """
     with _claimed(settings, [*map(query_name, topics.topics), QUERY]) as checkpoints:
         if not plan.is_done:
@@ -151,13 +159,14 @@ def _carry_out(spark: SparkSession, settings: LakeSettings, topics: TopicFile, p
 
 
 def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None = None) -> Topic:
-    """See that a person can be forgotten, as far as it can be told without Spark.
+    """Check that a person can be forgotten, as far as this is possible without Spark.
 
     Returns:
         The changelog whose keys are people.
 
     Raises:
-        SettingsError: not by these declarations or settings, or something holds old versions.
+        SettingsError: the declarations or settings do not allow it, the key is not valid, or
+            something holds old versions.
     """
     whose = subject(topics, topic)
     required_secret(settings).read()
@@ -167,10 +176,10 @@ def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None
 
 
 def _refuse_holders(settings: LakeSettings) -> None:
-    """What holds old versions, or follows tables, must go first.
+    """Check that nothing needs the old versions of tables, which will be deleted.
 
     Raises:
-        SettingsError: something does.
+        SettingsError: there are savepoints, or `lakehouse publish-table` follows a table.
     """
     if held := [each.name for each in savepoints(settings)]:
         message = (
@@ -190,7 +199,7 @@ def _refuse_holders(settings: LakeSettings) -> None:
 
 @contextlib.contextmanager
 def _claimed(settings: LakeSettings, queries: Iterable[str]) -> Iterator[dict[str, Checkpoint]]:
-    """The checkpoints of queries, which cannot run meanwhile."""
+    """Claim the checkpoints of queries, so that the queries cannot run during the block."""
     with contextlib.ExitStack() as stack:
         found = {}
         for name in queries:
@@ -212,7 +221,7 @@ def _take_out(
     person: Person,
     found: list[Found],
 ) -> None:
-    """Take a person out of silver and bronze, and delete the past of both."""
+    """Erase a person from silver and bronze, and delete the old versions of their tables."""
     refinery = Refinery(settings, topics, checkpoint)
     number = finish_last(spark, settings, topics, refinery)
     changed = Removal(spark, settings, topics, person, number).run(found)
@@ -233,7 +242,7 @@ def _take_out(
 
 
 def _leave_no_deleted_rows(spark: SparkSession, settings: LakeSettings, path: str) -> None:
-    """Rows that a deletion vector marks are still in their file."""
+    """Rewrite files with deletion vectors, because they still contain the deleted rows."""
     configuration = open_table(settings, path).metadata().configuration
     if configuration.get("delta.enableDeletionVectors") == "true":
         spark.sql(f"REORG TABLE {delta_at(path)} APPLY (PURGE)")
@@ -242,7 +251,7 @@ def _leave_no_deleted_rows(spark: SparkSession, settings: LakeSettings, path: st
 def _go_on_behind(
     settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint, number: int
 ) -> None:
-    """Silver reads on behind what was rewritten, and a cut says which versions belong together.
+    """Let silver continue after the rewritten commits, and record a snapshot of all tables.
 
     Raises:
         LakehouseError: silver has never run.
@@ -262,7 +271,13 @@ def _go_on_behind(
 
 
 def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
-    """Gold, built from what is left, and the past of all that was built deleted."""
+    """Rebuild gold from the remaining data, and delete the old versions of its tables.
+
+    Does nothing if gold has never been built.
+
+    Raises:
+        GoldError: the build failed, so gold still holds data of the person.
+    """
     own = {GOLD_CUTS.name, RUNS.name}
     built = delta_tables(settings, BUILT)
     if not built:

@@ -1,7 +1,8 @@
-"""What is left of a person: searches every file of the lake and the home, decoded and raw.
+"""Searches every file of the lake and the home folder, decoded and raw, for traces of a person.
 
-A Delta table's log has values too, as statistics and as conditions of commands; so has the footer
-of a Parquet file. Of the broker's own files nothing is searched: topics keep what they are told to.
+The log of a Delta table also holds values, in statistics and in the conditions of commands. So does
+the footer of a Parquet file. The broker's own files are not searched, because topics keep their
+messages as long as they are configured to.
 """
 
 import json
@@ -24,14 +25,18 @@ from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.person import Person
 from silver.records.pseudonymize import mentions, people_of
 
-STATISTICS = 32  # characters that Delta's statistics keep of a string
+STATISTICS = 32  # characters of a string that Delta keeps in its statistics
 UNREADABLE = "unreadable Parquet"
 COLUMNS = ("where", "files", "bytes", "found")
 
 
 @dataclass
 class Searched:
-    """A part of the lake that was searched; `found` are files, each with what it has."""
+    """A part of the lake or the home folder that was searched.
+
+    where: table, or name of the part. files: number of files. size: their total bytes. found: one
+    pair of a file and a field, or "key", for each trace of the person.
+    """
 
     where: str
     files: int = 0
@@ -39,12 +44,12 @@ class Searched:
     found: list[tuple[str, str]] = field(default_factory=list)
 
     def cells(self) -> list[object]:
-        """As it is printed."""
+        """The cells of the printed row, in the order of `COLUMNS`."""
         return [self.where, self.files, self.size, len(self.found)]
 
 
 class _File(NamedTuple):
-    """A file, and the part of the lake or the home that it is of."""
+    """A file with its path or address, its part of the lake or the home folder, and its bytes."""
 
     place: str
     where: str
@@ -52,7 +57,11 @@ class _File(NamedTuple):
 
 
 class Proof:
-    """Looks for a person's keys where keys of people are, and for values that nobody else has."""
+    """Searches for a person's keys where people's keys occur, and for values unique to the person.
+
+    Keys are searched for in columns that hold keys of people, and in text after the name of such a
+    column.
+    """
 
     def __init__(self, settings: LakeSettings, topics: TopicFile, person: Person) -> None:
         self._settings = settings
@@ -77,11 +86,11 @@ class Proof:
 
     @property
     def values(self) -> list[str]:
-        """The fields whose values can be searched for."""
+        """The fields whose values are searched for, sorted."""
         return sorted(self._texts)
 
     def search(self) -> list[Searched]:
-        """All files, by layer and table."""
+        """Search all files. Returns one entry per table or other part, sorted by name."""
         parts: dict[str, Searched] = {}
         for file in self._files():
             part = parts.setdefault(file.where, Searched(file.where))
@@ -91,13 +100,13 @@ class Proof:
         return [parts[name] for name in sorted(parts)]
 
     def _forms(self) -> dict[str, set[str]]:
-        """By field how its values are written: plain, in JSON, cut for statistics, hashed."""
+        """By field, the forms in which its values occur: plain, in JSON, truncated, hashed."""
         found: dict[str, set[str]] = {}
         secret = self._settings.pseudonyms
         for name, values in self._person.values.items():
             for value in values:
                 forms = {value, value[:STATISTICS]}
-                for _ in range(2):  # also as JSON within JSON
+                for _ in range(2):  # twice, for JSON within JSON
                     forms |= {json.dumps(form)[1:-1] for form in forms}
                 if name in self._person.topic.hashed and secret:
                     digest = keyed_hash(secret.read(), value.encode())
@@ -130,7 +139,7 @@ class Proof:
         if file.place.endswith(".parquet"):
             try:
                 yield from self._in_parquet(pq.ParquetFile(pa.BufferReader(raw)), where)
-            except (pa.ArrowInvalid, OSError):  # without an end, or damaged within
+            except (pa.ArrowInvalid, OSError):  # truncated, or damaged inside
                 yield UNREADABLE
 
     def _in_parquet(self, parquet: pq.ParquetFile, where: str) -> Iterator[str]:
@@ -169,24 +178,24 @@ class Proof:
         return path[-1] in self._names or own or is_message_key
 
     def _is_own(self, where: str) -> bool:
-        """Whether a table is of the person's own topic."""
+        """Whether a table holds the person's own changelog."""
         name = self._person.topic.name
         tables = (f"bronze.{name}", f"silver.{name}_state", f"silver.{name}_history")
         return where in tables
 
 
 def _table(parts: tuple[str, ...]) -> str:
-    """The table that a file of the lake is of."""
+    """The table that a file of the lake belongs to, from the parts of its path."""
     return ".".join(parts[:2]) if len(parts) > 2 else parts[0]
 
 
 def _bounded(text: str) -> bytes:
-    """The text as a word or words of its own."""
+    """A pattern for the text where no letter or digit touches it."""
     return rb"(?<![A-Za-z0-9])" + re.escape(text.encode()) + rb"(?![A-Za-z0-9])"
 
 
 def _leaves(path: tuple[str, ...], column: pa.Array) -> Iterator[tuple[tuple[str, ...], pa.Array]]:
-    """The columns of a column, down through structs, lists and maps."""
+    """The path and values of each leaf column within structs, lists and maps."""
     kind = column.type
     if pa.types.is_struct(kind):
         for number in range(kind.num_fields):

@@ -1,1 +1,1 @@
-"""Commands that publish, inspect, save and restore a running lakehouse."""
+"""The code behind the commands that publish to, inspect, save, restore and reset a lakehouse."""

@@ -1,6 +1,6 @@
-"""`lakehouse doctor`: what is wrong or soon will be, and what to do.
+"""`lakehouse doctor`: find present and imminent problems, and say what to do about them.
 
-It changes nothing and needs no Spark. Each check is a function that yields its findings.
+It changes nothing and needs no Spark. Each check is a function that yields findings.
 """
 
 import contextlib
@@ -50,14 +50,14 @@ OLDEST_BROKER, NEXT_BROKER = Version("4.0"), Version("5.0")
 GIB = 1 << 30
 UNFINISHED = dt.timedelta(minutes=10)
 LEAST_FREE, LITTLE_FREE = 1 * GIB, 5 * GIB
-# Not settings of the lakehouse, but read by dbt's profiles, by Superset's or by the tests.
+# Variables that are not settings, but are read by the profiles of dbt, by Superset or by the tests.
 OTHERS = ("DECLARED_TOPICS", "DBT_SCHEMA", "BUILD", "SUPERSET", "KILLS", "CHAOS")
 
 State = Literal["ok", "warn", "fail"]
 
 
 class Finding(NamedTuple):
-    """What a check has found: a line of the table."""
+    """The result of a check, as one row of the printed table."""
 
     check: str
     state: State
@@ -69,7 +69,7 @@ COLUMNS = ("check", "state", "found", "what to do")
 
 
 def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
-    """All findings, those that are good included."""
+    """Run all checks. Returns the findings, including those with state "ok"."""
     answers = broker_answers(settings)
     found = [
         *python(),
@@ -96,7 +96,7 @@ def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
 
 
 def chunks(settings: LakeSettings) -> Iterator[Finding]:
-    """Whether messages in chunks have waited for their other chunks for long."""
+    """Whether chunked messages have been incomplete for longer than `UNFINISHED`."""
     path = settings.table_path("bronze", incomplete.NAME)
     table = incomplete.IncompleteTable(path, storage_options(settings) or {})
     if found := table.still_open(UNFINISHED):
@@ -109,7 +109,7 @@ def chunks(settings: LakeSettings) -> Iterator[Finding]:
 
 
 def python() -> Iterator[Finding]:
-    """Whether this Python is one that the package asks for."""
+    """Whether the package supports this version of Python."""
     wanted = importlib.metadata.metadata(DISTRIBUTION)["Requires-Python"]
     here = platform.python_version()
     if SpecifierSet(wanted).contains(here):
@@ -119,7 +119,7 @@ def python() -> Iterator[Finding]:
 
 
 def packages() -> Iterator[Finding]:
-    """Whether the installed packages are those that were tried together."""
+    """Whether the installed packages have the versions that the package requires."""
     shown = []
     wrong = []
     for line in importlib.metadata.requires(DISTRIBUTION) or []:
@@ -145,7 +145,7 @@ def packages() -> Iterator[Finding]:
 
 
 def java() -> Iterator[Finding]:
-    """Whether Spark and the broker have a Java that they run on."""
+    """Whether there is a Java that Spark and the broker support."""
     try:
         program = find_java()
     except SettingsError as error:
@@ -161,7 +161,7 @@ def java() -> Iterator[Finding]:
 
 
 def jars(settings: LakeSettings) -> Iterator[Finding]:
-    """Whether the jars in the cache are those of the lock, and no others."""
+    """Whether the cache holds exactly the jars of the lock."""
     for group in (*jar_groups(settings), *(["pulsar"] if is_local(settings) else [])):
         locked = {jar.file_name: jar.sha256 for jar in read_lock(group)}
         folder = jar_folder(settings, group, read_lock(group))
@@ -188,7 +188,7 @@ def jars(settings: LakeSettings) -> Iterator[Finding]:
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether variables of the environment are meant as settings and are none."""
+    """Whether environment variables with the prefix of settings name existing settings."""
     prefix = str(LakeSettings.model_config["env_prefix"])
     known = {f"{prefix}{name.upper()}" for name in (*LakeSettings.model_fields, *OTHERS)}
     unknown = sorted(name for name in environment if name.startswith(prefix))
@@ -206,7 +206,7 @@ def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def folders(settings: LakeSettings) -> Iterator[Finding]:
-    """Whether the lake, its tables and checkpoints, and the cache may be written."""
+    """Whether the home folder, the lake, its tables and checkpoints, and the cache are writable."""
     lake = settings.lake_dir
     within = (place for place in lake.glob("*/*") if place.is_dir())
     places = [settings.home_dir, settings.cache_dir, lake, *within]
@@ -227,7 +227,7 @@ def folders(settings: LakeSettings) -> Iterator[Finding]:
 
 
 def disk(settings: LakeSettings) -> Iterator[Finding]:
-    """Whether there is room for the lake to grow."""
+    """Whether the disk has enough free space for the lake to grow."""
     free = shutil.disk_usage(_existing(settings.lake_dir)).free
     found = f"{free / GIB:.1f} GiB free at {settings.lake_dir}"
     if free >= LITTLE_FREE:
@@ -240,7 +240,7 @@ def disk(settings: LakeSettings) -> Iterator[Finding]:
 
 
 def bucket(settings: LakeSettings) -> Iterator[Finding]:
-    """Whether the bucket is there, for tables that lie in one."""
+    """Whether the bucket can be used, if the tables are in one."""
     if in_bucket(settings):
         try:
             require_bucket(settings)
@@ -251,7 +251,7 @@ def bucket(settings: LakeSettings) -> Iterator[Finding]:
 
 
 def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
-    """Whether the ports that we would listen on are free, or served by a lakehouse that runs."""
+    """Whether the ports that we would listen on are free, or in use by a running lakehouse."""
     serves = True
     try:
         serves = endpoint_running(settings)
@@ -280,7 +280,7 @@ def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
 
 
 def sql(settings: LakeSettings) -> Iterator[Finding]:
-    """Whether the SQL endpoint may be served as set, and how long its certificate is valid."""
+    """Whether the SQL endpoint is protected as required, and how long its certificate is valid."""
     if _serves_sql(settings):
         try:
             yield Finding("SQL endpoint", *guard_state(settings))
@@ -298,7 +298,7 @@ def _refused(check: str, error: LakehouseError, state: State = "fail") -> Findin
 
 
 def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
-    """Whether a broker answers, of a version that was tried."""
+    """Whether a broker of a tested version answers."""
     place = settings.pulsar_admin_url
     if not answers:
         remedy = "Name yours with LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL"
@@ -320,7 +320,7 @@ def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
 
 
 def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Finding]:
-    """Whether the topics are there, and keep what was not landed yet."""
+    """Whether the declared topics exist, and keep the messages that have not landed yet."""
     now = dt.datetime.now(dt.timezone.utc)
     with PulsarAdmin(settings.connection) as admin:
         for topic in topics.topics.values():
@@ -346,7 +346,7 @@ def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Findi
 
 
 def streams(settings: LakeSettings, query: str, tables: list[TableSpec]) -> Iterator[Finding]:
-    """Whether a stream can go on: its checkpoint and tables agree, and it was not given up."""
+    """Whether a stream can continue: checkpoint and tables agree, and it was not given up."""
     check = f"stream {query}"
     wrong = list(disagreements(settings, query, tables))
     for what, remedy in wrong:
@@ -364,5 +364,5 @@ def streams(settings: LakeSettings, query: str, tables: list[TableSpec]) -> Iter
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the next one above it that exists."""
+    """The folder, or its nearest parent that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())

@@ -1,4 +1,4 @@
-"""A CSV row to the JSON message of a topic, by the topic's declaration."""
+"""Encodes a CSV row as a JSON message of a topic, according to the topic's declaration."""
 
 import base64
 import datetime as dt
@@ -18,7 +18,7 @@ class EncodeError(LakehouseError):
 
 
 class Encoded(NamedTuple):
-    """A message as it is sent. `event_time_ms` is epoch milliseconds."""
+    """A message to send. `event_time_ms` is in epoch milliseconds."""
 
     key: str
     event_time_ms: int | None
@@ -26,7 +26,7 @@ class Encoded(NamedTuple):
 
 
 def epoch_ms(text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 date and time; UTC if it names no offset."""
+    """Epoch milliseconds of an ISO 8601 date and time, which is in UTC if it has no offset."""
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.timezone.utc)
@@ -34,7 +34,11 @@ def epoch_ms(text: str) -> int:
 
 
 class RowEncoder:
-    """Encodes the rows of one CSV file, whose columns are known."""
+    """Encodes the rows of one CSV file.
+
+    Raises:
+        EncodeError: the file has no column for a required field.
+    """
 
     def __init__(self, topic: Topic, columns: Sequence[str], file: str) -> None:
         self._topic = topic
@@ -47,10 +51,10 @@ class RowEncoder:
         ]
 
     def encode(self, row: Mapping[str, str], line: int) -> Encoded:
-        """The message of a row.
+        """The message for a row.
 
         Raises:
-            EncodeError: a cell does not fit its field; names file, line and column.
+            EncodeError: a cell does not fit its field. Names file, line and column.
         """
         parts = []
         for name, column, prefix, to_json in self._fragments:
@@ -97,11 +101,11 @@ def _instant(cell: str) -> int:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(constant)  # Python reads NaN and Infinity, which JSON does not have
+    raise ValueError(constant)  # Python accepts NaN and Infinity, which JSON does not have
 
 
 def _number(cell: str) -> str:
-    # Kept as it is written: 13.750000000000002 stays what it is.
+    # Returned as written, so that 13.750000000000002 keeps all its digits.
     number = json.loads(cell, parse_constant=_refuse)
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise TypeError(cell)

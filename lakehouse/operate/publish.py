@@ -1,4 +1,4 @@
-"""Publishes CSV files into the declared topics: `<topic>.csv` goes to the topic of that name."""
+"""Publishes CSV files to the declared topics: `<topic>.csv` goes to the topic with that name."""
 
 import csv
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ REPORT_EVERY = 5_000
 
 
 def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
-    """Create the declared topics, and keep the changelogs' messages for ever."""
+    """Create the declared topics, with unlimited retention for changelogs."""
     with PulsarAdmin(settings.connection) as admin:
         admin.ensure_namespace(settings.pulsar_namespace)
         for topic in topics.topics.values():
@@ -30,10 +30,10 @@ def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
 
 
 def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Path]]:
-    """The topics that have a file in a directory, changelogs first.
+    """The topics that have a file in a directory, each with its file, changelogs first.
 
     Raises:
-        SettingsError: none has, or one is for a topic that is not sent as JSON.
+        SettingsError: there is no such file, or one belongs to a topic that is not sent as JSON.
     """
     files = [
         (topic, directory / f"{topic.name}.csv")
@@ -58,20 +58,22 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
 def publish(
     settings: LakeSettings, topics: TopicFile, directory: Path, progress: Progress | None = None
 ) -> dict[str, int]:
-    """Publish the files of a directory, changelogs first; every message is confirmed.
+    """Publish the files of a directory, changelogs first, and wait until all are confirmed.
 
     Args:
-        settings: where the broker is.
-        topics: the declared topics; they must exist.
+        settings: the address of the broker.
+        topics: the declared topics, which must exist on the broker.
         directory: folder with `<topic>.csv` files.
-        progress: told (topic, messages so far) now and then.
+        progress: called with (topic, messages so far) every `REPORT_EVERY` messages and at the end
+            of each file.
 
     Returns:
-        Messages by topic.
+        Number of messages by topic.
 
     Raises:
-        SettingsError: there is nothing to publish.
-        EncodeError: a file does not fit its topic; names file, line and column.
+        SettingsError: there is nothing to publish, a file is not UTF-8, or a topic is not JSON.
+        EncodeError: a file does not fit its topic. Names file, line and column.
+        LakehouseError: a row does not have as many cells as the header.
         BrokerError: the broker refused a message.
     """
     files = files_to_publish(topics, directory)

@@ -1,14 +1,14 @@
-"""`lakehouse publish-table`: the changes of a Delta table as a keyed changelog topic.
+"""`lakehouse publish-table`: send the changes of a Delta table as a keyed changelog topic.
 
-One streaming query reads the table's change data feed (first the rows that are there) and sends
-each change as JSON: the columns, and in `op` what happened: c(reated), u(pdated) or d(eleted). A
-consumer that applies all changes has the rows of the table. From a state table of silver it has the
-rows of the view, which are those of keys that are not deleted. The marks of truncations and of
-collected tombstones are not sent: a truncation deletes rows in the same commit, and each of them
-is sent as a delete of its key.
+One streaming query reads the existing rows of the table and then its change data feed. It sends
+each change as JSON with the columns and the kind of change in `op`: c(reated), u(pdated) or
+d(eleted). A consumer that applies all changes has the rows of the table. For a state table of
+silver, it has the rows of the view, without deleted keys. The marks of truncations and of collected
+tombstones are not sent. A truncation deletes rows in the same commit, and each of them is sent as a
+delete of its key.
 
-Order: changes of a key stay in order, as one task sends them to one topic partition. Guarantee:
-exactly once where the namespace has message deduplication on, else at least once, see
+Order: changes of a key stay in order, because one task sends them to one topic partition. Delivery:
+exactly once if message deduplication is on in the namespace, else at least once. See
 `pulsar_spark/sink.py`.
 """
 
@@ -30,15 +30,15 @@ from pulsar_spark.source import PulsarDataSource
 
 FEED = "delta.enableChangeDataFeed"
 NAME = re.compile(r"([A-Za-z]\w*)\.([A-Za-z]\w*)")
-DELETED = "is_deleted"  # how silver's state tables keep a key that is deleted
-MARK = "mark"  # and how they keep what is known of no key in particular
-OF_SILVER = {DELETED, MARK, "position"}  # topics have no fields of these names
-NULL = "\\N"  # in a message key
+DELETED = "is_deleted"  # marks a tombstone in silver's state tables
+MARK = "mark"  # set in rows of silver's state tables that concern no single key
+OF_SILVER = {DELETED, MARK, "position"}  # columns of state tables; topics have no such fields
+NULL = "\\N"  # how a message key contains NULL
 OURS = (
     *(DELETED, "silver_batch", "arrived_batch"),
     *("_change_type", "_commit_version", "_commit_timestamp"),
 )
-# Fixed, as a replayed batch must give each task the same rows.
+# Constant, because a replayed batch must give each task the same rows.
 TASKS = 4
 INSTANT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 
@@ -56,21 +56,23 @@ def publish_table(
     partitions: int = 1,
     available_now: bool = False,
 ) -> Stream:
-    """Start sending the changes of a table; with `available_now` until all there are is sent.
+    """Start a stream that sends the changes of a table to a topic.
 
     Args:
         spark: the session.
-        settings: where lake and broker are.
-        table: `<layer>.<name>`, with its change data feed on.
-        topic: short name in our namespace, or `persistent://tenant/namespace/topic`. Created where
-            it is absent, with its messages kept for ever.
-        key: columns that identify a row, and make the message key with `|` between; NULL is `\\N`.
-        op: name of the field that says what happened.
-        partitions: of the topic, if it is created.
-        available_now: whether to end when everything is sent.
+        settings: the lake and the broker.
+        table: `<layer>.<name>`. Its change data feed must be on.
+        topic: short name in our namespace, or `persistent://tenant/namespace/topic`. If it does not
+            exist, it is created with unlimited retention.
+        key: columns that identify a row. The message key is their values joined by `|`, with `\\N`
+            for NULL.
+        op: name of the field for the kind of change.
+        partitions: number of partitions if the topic is created.
+        available_now: whether to end once all present changes are sent.
 
     Raises:
-        SettingsError: the table is absent, has no feed, or has no such columns.
+        SettingsError: the table does not exist, has no change data feed, lacks a key column, or has
+            a column with the name of `op`.
     """
     path = _table_with_feed(settings, table)
     full_topic = topic if "://" in topic else settings.full_topic(topic)
@@ -95,7 +97,7 @@ def publish_table(
                 .save()
             )
 
-        # By batches, as a stream cannot be sorted.
+        # With foreachBatch, because a stream cannot be sorted.
         trigger = settings.trigger
         return start_query(changes, send, trigger, checkpoint, available_now=available_now)
 
@@ -103,7 +105,7 @@ def publish_table(
 
 
 def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:
-    """Rows of a change data feed as rows for `format("pulsar")`, those of a key in order."""
+    """Rows of a change data feed as rows for `format("pulsar")`, in order for each key."""
     content = F.struct(_operation(changes).alias(op), *_columns(changes))
     options = {"ignoreNullFields": "false", "timestampFormat": INSTANT}
     texts = [F.coalesce(F.col(name).cast("string"), F.lit(NULL)) for name in key]
@@ -122,7 +124,7 @@ def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:
 
 
 def _of_rows(changes: DataFrame) -> DataFrame:
-    """The changes that say something of a key, so not those of marks and of forgotten deletes."""
+    """The changes of keys, without changes of marks and without collected tombstones."""
     if MARK in _columns(changes) or MARK not in changes.columns:
         return changes
     return changes.where(f"{MARK} IS NULL AND NOT ({DELETED} AND _change_type = 'delete')")

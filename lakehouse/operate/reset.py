@@ -20,7 +20,7 @@ COMMAND = "lakehouse reset"
 
 
 def what_goes(settings: LakeSettings) -> list[str]:
-    """What a reset deletes: the lake, and the embedded broker's messages."""
+    """The existing folders and addresses that a reset deletes, to be shown to the user first."""
     return [*_layers(settings), *map(str, _folders(settings))]
 
 
@@ -30,7 +30,7 @@ def _folders(settings: LakeSettings) -> list[Path]:
 
 
 def _layers(settings: LakeSettings) -> list[str]:
-    """Of a lake in a bucket, where there may be other things beside."""
+    """The layers of a lake in a bucket, which may also contain other objects."""
     if not in_bucket(settings):
         return []
     return [place for place in _places(settings) if is_there(settings, place)]
@@ -44,28 +44,28 @@ def _places(settings: LakeSettings) -> list[str]:
 def reset(settings: LakeSettings, topics: TopicFile) -> None:
     """Delete tables, checkpoints and the embedded broker's data.
 
-    On a broker that runs elsewhere the topics stay, and the subscriptions that kept messages for
-    this lake go.
+    On an external broker the topics stay, but the subscriptions that kept messages for this lake
+    are deleted.
 
     Raises:
-        SettingsError: the embedded broker of this home runs.
-        CheckpointError: a query of this lake runs.
+        SettingsError: the embedded broker of this home folder is running.
+        CheckpointError: a query of this lake is running.
         GoldError: gold is being built.
     """
     if left_over_broker(settings) is not None:
         message = f"The lakehouse of {settings.home_dir} is running; stop it first (Ctrl-C there)."
         raise SettingsError(message)
     with alone(settings):
-        # What was interrupted need not be finished, as all of it goes.
+        # An interrupted command need not be finished, because everything is deleted.
         held = [
             claim(settings, path.name, interrupted(path))
             for path in settings.checkpoints_dir.glob("*")
         ]
-        for checkpoint in held:  # so that no stream goes on with what is left if this is killed
+        for checkpoint in held:  # if this is killed, no stream may use what is left
             checkpoint.expect(COMMAND)
         if broker_answers(settings):
             _drop_subscriptions(settings, topics)
-        for place in _places(settings):  # before the checkpoints, which keep streams from starting
+        for place in _places(settings):  # before the checkpoints, which stop streams from starting
             delete(settings, place)
         for folder in _folders(settings):
             shutil.rmtree(folder)

@@ -1,9 +1,9 @@
-"""`lakehouse savepoint`: names for moments of the lake, to which all of it can go back.
+"""`lakehouse savepoint`: name a moment of the lake, and restore the whole lake to it.
 
-A savepoint is the latest cut of silver, with the versions of all tables and the places of all
-streams that belong to it: bronze as far as silver has read it, gold as it was built by then. On
-the broker a subscription of its own keeps what comes behind it. So a restore brings the tables
-back, and the streams then read again what they had read since.
+A savepoint is the latest snapshot in `silver.cuts`, with the matching versions of all tables and
+positions of all streams: bronze as far as silver has read it, and gold as built by then. On the
+broker, each savepoint has its own subscriptions, which keep all later messages. After a restore has
+brought the tables back, the streams therefore read these messages again.
 """
 
 import contextlib
@@ -43,13 +43,14 @@ SETTLE_SECONDS = 60
 
 
 class _NotSettledError(LakehouseError):
-    """Silver is within a batch, whose outcome some table has and the cut has not."""
+    """Silver is in the middle of a batch, which some tables contain and the snapshot does not."""
 
 
 class Savepoint(BaseModel):
-    """What a savepoint knows.
+    """A savepoint as it is stored.
 
-    versions: Delta version by table name. places: by query, None where nothing was read yet.
+    versions: Delta version by table name. places: the position of each query, None if it had read
+    nothing yet.
     """
 
     name: str
@@ -59,14 +60,14 @@ class Savepoint(BaseModel):
     places: dict[str, Place | None]
 
     def bronze_offset(self, topic: str) -> Offset:
-        """Where bronze stood in a topic."""
+        """The offset in a topic up to which bronze had read it, empty if it had read nothing."""
         place = self.places[f"bronze.{topic}"]
         return from_json(place.ends["0"]) if place else {}
 
     def positions(
         self, settings: LakeSettings, topics: TopicFile, admin: PulsarAdmin
     ) -> Iterator[tuple[str, str, Position]]:
-        """Topic, partition and position of all that the broker has of the topics."""
+        """For each partition on the broker: topic, partition, and position after which to read."""
         for topic in topics.topics:
             offset = self.bronze_offset(topic)
             for partition in admin.partitions(settings.full_topic(topic)):
@@ -74,10 +75,10 @@ class Savepoint(BaseModel):
 
 
 def savepoints(settings: LakeSettings) -> list[Savepoint]:
-    """All savepoints, the oldest first.
+    """All savepoints, oldest first.
 
     Raises:
-        LakehouseError: the file of one is torn.
+        LakehouseError: the file of a savepoint is damaged.
     """
     stored = (read_json(file, _lost(file)) for file in _folder(settings).glob("*.json"))
     found = [Savepoint.model_validate(each) for each in stored if each is not None]
@@ -85,11 +86,13 @@ def savepoints(settings: LakeSettings) -> list[Savepoint]:
 
 
 def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
-    """Name the latest consistent moment of the lake; streams may run.
+    """Name the latest consistent moment of the lake. The streams may keep running.
 
     Raises:
-        SettingsError: the name is taken, or is none, or a command was interrupted.
-        LakehouseError: silver has finished no batch yet, or stands within one.
+        SettingsError: the name is taken or not allowed, or a command was interrupted.
+        LakehouseError: silver has not finished a batch yet or is in the middle of one, or the
+            broker has dropped messages that silver has not read.
+        CheckpointError: Spark no longer keeps the position of bronze at the snapshot.
     """
     if NAME.fullmatch(name) is None:
         message = f"'{name}' is no name for a savepoint; use letters, digits, '-' and '_'."
@@ -138,10 +141,10 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
 
 
 def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
-    """Forget a savepoint, and let the broker drop what was kept for it.
+    """Delete a savepoint, and let the broker drop the messages that it kept.
 
     Raises:
-        SettingsError: there is none of this name, or a restore to it was interrupted.
+        SettingsError: there is no such savepoint, or a restore to it was interrupted.
     """
     savepoint = _find(settings, name)
     if (command := _interrupted(settings)) == _restoring(name):
@@ -158,15 +161,16 @@ def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
 
 
 def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name: str) -> None:
-    """Bring tables and streams back to a savepoint; neither a stream nor gold may run.
+    """Restore tables and streams to a savepoint. No stream and no build of gold may be running.
 
-    Goes on if interrupted: until it has ended, the streams and gold refuse to start.
+    If interrupted, run it again: it continues, and until it is done the streams and gold refuse to
+    start.
 
     Raises:
         SettingsError: there is no such savepoint, or topics were added since.
-        CheckpointError: a stream runs.
+        CheckpointError: a stream is running, or another command was interrupted.
         GoldError: gold is being built.
-        LakehouseError: what a table was like then is no longer kept.
+        LakehouseError: the old version of a table is no longer kept. Nothing is changed then.
     """
     savepoint = _find(settings, name)
     owned = [*(bronze_table(topic) for topic in topics.topics), *silver_tables(topics)]
@@ -209,7 +213,7 @@ def _move_streams(
     for topic in topics.topics:
         table = bronze_table(topic)
         move(checkpoints[table.full_name], savepoint.places[table.full_name])
-        # Silver goes on behind the restore: before it in the log are rows that are no more.
+        # Silver continues after the restore, because the log before it holds rows that are gone.
         delta = open_table(settings, table.path(settings))
         ends[topic] = offset_of_delta(delta, delta.version() + 1)
     place = savepoint.places[QUERY]
@@ -230,7 +234,16 @@ def _all_claimed(
 
 
 def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
-    """The latest cut, once it is not behind gold and no bronze version is half read."""
+    """The latest snapshot, once it is not older than gold's and all bronze versions are read fully.
+
+    Args:
+        settings: the lake.
+        topics: the declared topics.
+        seen: the silver batch that gold was last published from, -1 if it never was.
+
+    Raises:
+        LakehouseError: this was not so within `SETTLE_SECONDS`.
+    """
 
     @retry(
         retry=retry_if_exception_type(_NotSettledError),
@@ -277,7 +290,7 @@ def _see_it_is_kept(settings: LakeSettings, path: str, version: int, table: str)
 
 
 def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position) -> None:
-    with contextlib.suppress(TopicNotFoundError):  # as it may be a second try
+    with contextlib.suppress(TopicNotFoundError):  # left over from an earlier attempt
         admin.delete_subscription(partition, name)
     admin.create_subscription(partition, name, position)
 
@@ -285,10 +298,17 @@ def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position
 def _keeps(
     settings: LakeSettings, topic: str, partition: str, kept: Position, at: Position
 ) -> bool:
-    """Whether a broker that keeps a partition from one position on keeps what is behind another.
+    """Whether the broker still has all messages of a partition after a position.
 
-    Where nothing was read yet, it is what bronze has landed since; what it has not, its own
-    subscription keeps.
+    If nothing had been read (`START`), the messages that bronze has landed since must still be on
+    the broker. Messages that it has not landed yet are kept by bronze's own subscription.
+
+    Args:
+        settings: the lake.
+        topic: the topic's declared name.
+        partition: the partition's full name.
+        kept: the position after which the broker keeps messages.
+        at: the position to return to.
     """
     if at != START:
         return kept <= at
@@ -320,7 +340,7 @@ def _find(settings: LakeSettings, name: str) -> Savepoint:
 
 
 def _lost(file: Path) -> str:
-    """What can be done about a savepoint whose file is torn."""
+    """The remedy for a savepoint whose file is damaged."""
     name = file.stem
     return (
         f"The savepoint '{name}' cannot be restored any more. Delete the file; then `lakehouse "

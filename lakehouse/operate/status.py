@@ -1,4 +1,4 @@
-"""`lakehouse status`: what is in each topic and table, how old, and what waits. Needs no Spark."""
+"""`lakehouse status`: rows, age and lag of each table, and what is pending. Needs no Spark."""
 
 import datetime as dt
 from collections import Counter
@@ -20,7 +20,7 @@ from silver.contract.tables import QUARANTINE, RECONCILIATION, enriched_table, s
 
 @dataclass(frozen=True)
 class TableStatus:
-    """One line of the status; None where a column says nothing about the table."""
+    """One line of the status. A value is None if it is unknown or does not apply to the table."""
 
     table: str
     rows: int | None
@@ -29,7 +29,7 @@ class TableStatus:
     note: str = ""
 
     def cells(self, now: dt.datetime) -> list[object]:
-        """As it is printed."""
+        """The cells of the printed row, in the order of `COLUMNS`."""
         age = (
             None if self.newest is None else f"{max((now - self.newest).total_seconds(), 0):.0f} s"
         )
@@ -42,9 +42,10 @@ COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 def lake_status(
     settings: LakeSettings, topics: TopicFile, books: BookTotals | None = None
 ) -> list[TableStatus]:
-    """The state of all tables; the lag is None while no broker answers.
+    """The status of all tables. The lag is None while no broker answers.
 
-    Who looks again and again gives the `books` that were read before.
+    A caller that refreshes the status passes the same `books` each time, so that only new audit
+    rows are read.
     """
     return [
         *_bronze(settings, topics),
@@ -92,7 +93,7 @@ def _silver(settings: LakeSettings, topics: TopicFile, books: BookTotals) -> lis
 
 
 def _books(settings: LakeSettings, books: BookTotals) -> tuple[int | None, None, None, str]:
-    """Rows of the books, and what they say over all batches."""
+    """Number of audit rows, and a note with their totals over all batches."""
     if not RECONCILIATION.exists(settings):
         return None, None, None, ""
     total = Counter[str]()
@@ -114,12 +115,15 @@ def _gold(settings: LakeSettings) -> list[TableStatus]:
 
 
 def _count(settings: LakeSettings, table: TableSpec) -> tuple[int | None, dt.datetime | None]:
-    """Rows and newest message; the rows as the table's log says, deleted ones of a state too."""
+    """Number of rows and time of the newest message, or None twice if the table does not exist.
+
+    The number of rows comes from the table's log. For a state table it includes tombstones.
+    """
     if not table.exists(settings):
         return None, None
     files = TableFiles(settings, table.path(settings))
     newest = files.newest("publish_time")
-    if newest is None:  # of a table of silver, delta-rs does not read all statistics
+    if newest is None:  # delta-rs does not read all statistics of silver's tables
         newest = pc.max(DirectTable(table, settings).column("publish_time")).as_py()
     return files.rows, newest
 

@@ -1,4 +1,4 @@
-"""`lakehouse status --watch`: the status in place, again and again, until Ctrl-C."""
+"""`lakehouse status --watch`: refresh the status in place until Ctrl-C."""
 
 import contextlib
 import datetime as dt
@@ -16,10 +16,10 @@ RATE = "rows/s"
 
 
 def watch(look: Callable[[], Sequence[TableStatus]], every: float) -> None:
-    """Show what `look` finds, with the rows that come a second, each so many seconds.
+    """Show the result of `look` every `every` seconds, with the rows that arrive per second.
 
-    An error that may pass, such as of a broker that is being restarted, is shown below what was
-    seen last. Where stdout is no terminal, the tables follow each other.
+    If `look` fails, perhaps because a broker is being restarted, the error is shown below the last
+    result. If stdout is not a terminal, the tables are printed one after another.
     """
     lines: Sequence[TableStatus] = []
     before: dict[str, int] = {}

@@ -1,6 +1,7 @@
-"""`lakehouse report`: one HTML page on the lake, to be opened without a network.
+"""`lakehouse report`: one HTML page about the lake, which can be opened without a network.
 
-`snapshot` reads the tables, `sections` say what is shown of them, `charts` draw, `page` writes.
+`snapshot` reads the tables. `overview`, `sales`, `accounts` and `recommendations` choose what is
+shown, `blocks` and `charts` build it, and `page` writes it.
 """
 
 from lakehouse.report.page import write_report

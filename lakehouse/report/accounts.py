@@ -1,4 +1,4 @@
-"""Customers and their rewards. Accounts are counted, never named, as such a page is passed on."""
+"""Customers and their rewards. Accounts are counted but never named, because pages are shared."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ TIERS = ("premium", "plus", "basic", "closed")
 
 
 def segments(lake: Snapshot) -> Iterable[Block]:
-    """Accounts with a paid order, by segment."""
+    """Accounts with a paid order, by segment, with the highest revenue first."""
     rows = lake.rows(
         """
         select
@@ -37,7 +37,7 @@ def segments(lake: Snapshot) -> Iterable[Block]:
 
 
 def tiers(lake: Snapshot) -> Iterable[Block]:
-    """Accounts and points by tier, the highest first."""
+    """Accounts and points by tier, with the highest tier first."""
     rows = lake.rows(
         """
         select
@@ -65,7 +65,7 @@ def tiers(lake: Snapshot) -> Iterable[Block]:
 
 
 def coupons(lake: Snapshot) -> Iterable[Block]:
-    """Who gets a coupon, and why the others do not."""
+    """How many accounts get a coupon, and the reasons why the others do not."""
     rows = lake.rows(
         """
         select

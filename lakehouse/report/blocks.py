@@ -1,4 +1,4 @@
-"""What the page is made of; the template knows each block by its `kind`."""
+"""The building blocks of the page. The template tells blocks apart by their `kind`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Form = Literal["text", "items", "flag", "number", "money", "percent", "decimal",
 
 @dataclass(frozen=True)
 class Tile:
-    """One number of the head; None where it is not known yet."""
+    """One number in the head of the page. The value is None if it is not known yet."""
 
     name: str
     form: Form
@@ -21,7 +21,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a title; the form of a column says how its values are written."""
+    """Rows below a title. The form of a column says how its values are formatted."""
 
     title: str
     columns: dict[str, Form]
@@ -32,15 +32,15 @@ class Table:
 
     @property
     def is_wordy(self) -> bool:
-        """Whether it is too wide for a phone, which then shows each row as a list."""
+        """Whether the table is too wide for a phone, which then shows each row as a list."""
         return sum(form in ("text", "items") for form in self.columns.values()) > 1
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart under a title.
+    """A chart below a title.
 
-    name: unique on the page. spec: Vega-Lite. legend: names of the series, and their colours.
+    name: unique on the page. spec: in Vega-Lite. legend: name and colour of each series.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Notice:
-    """Stands where something is not there yet, and says what to run."""
+    """Stands in for a part that cannot be shown yet, and says what to run."""
 
     text: str
     kind: str = field(default="notice", init=False)
@@ -75,7 +75,7 @@ class Section:
 def section(
     lake: Snapshot, name: str, title: str, *parts: Callable[[Snapshot], Iterable[Block]]
 ) -> Section:
-    """A section of parts, with a notice for each part that has nothing to show yet."""
+    """A section with the blocks of all parts, or a notice for a part with nothing to show yet."""
     blocks: list[Block] = []
     for part in parts:
         try:
@@ -93,15 +93,15 @@ def table(
     *,
     wide: bool = False,
 ) -> Table:
-    """A table of the rows of a query, whose columns are in the order of these."""
+    """A table with the rows of a query, whose columns must be in the order of `columns`."""
     return Table(title, columns, [tuple(row.values()) for row in rows], note, wide)
 
 
 def bar_chart(name: str, title: str, rows: list[dict[str, Any]], by: str, measure: str) -> Figure:
-    """A bar for each row of a query: the column `measure` by the column `by`.
+    """A chart with a bar for each row of a query: the column `measure` by the column `by`.
 
     Raises:
-        NotShownError: there is no row.
+        NotShownError: there are no rows.
     """
     if not rows:
         message = f"{title}: there is none yet."

@@ -1,5 +1,6 @@
-"""The charts, as Vega-Lite. Their colours are variables of the style sheet, as a dark screen and
-paper each need their own.
+"""The charts, in Vega-Lite.
+
+Their colours are variables of the style sheet, because dark mode and print need other colours.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ import altair as alt
 
 Unit = Literal["day", "month", "year"]
 
-# Okabe and Ito's colours, which people with any colour vision tell apart; grey is for the rest.
+# Okabe and Ito's palette, which people with any colour vision can tell apart. Grey is the rest.
 SERIES = tuple(f"var(--series-{number})" for number in range(1, 7))
 REST = "var(--series-rest)"
 
@@ -20,7 +21,7 @@ BINS = {
 }
 TIMES = {"day": "%-d %B %Y", "month": "%B %Y", "year": "%Y"}
 TIME_CHART, BAR = 240, 28  # heights in pixels
-ROOM = alt.ExprRef("width - 80")  # the numbers behind the bars need the rest
+ROOM = alt.ExprRef("width - 80")  # 80 pixels for the numbers after the bars
 
 
 def over_time(
@@ -29,13 +30,17 @@ def over_time(
     measure: str,
     categories: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """Bars by day, month or year; stacked where there are categories.
+    """Bars by day, month or year, which are stacked if there are categories.
 
     Args:
-        rows: `start` (a time) and `value`; with categories `category`, and its `place` in a stack.
-        unit: how long a bar lasts.
-        measure: what the value is.
-        categories: names and colours.
+        rows: each has `start` (a time) and `value`. With categories, it also has `category` and
+            `place`, its position in the stack.
+        unit: the period of a bar.
+        measure: name of the value in the tooltip.
+        categories: name and colour of each category.
+
+    Returns:
+        The chart as a Vega-Lite specification.
     """
     chart = alt.Chart(alt.InlineData([_plain(row) for row in rows])).mark_bar(color=SERIES[0])
     tooltip = [
@@ -63,7 +68,7 @@ def over_time(
 
 
 def bars(rows: Sequence[tuple[str, Any]], measure: str) -> dict[str, Any]:
-    """A horizontal bar for each name, with its number behind it, in the order of the rows."""
+    """A horizontal bar for each name, followed by its number, in the order of the rows."""
     values = [{"name": name, "value": float(value or 0)} for name, value in rows]
     axis = alt.Axis(ticks=False, domain=False, labelLimit=150, labelPadding=8)
     base = alt.Chart(alt.InlineData(values)).encode(
@@ -80,7 +85,7 @@ def bars(rows: Sequence[tuple[str, Any]], measure: str) -> dict[str, Any]:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as JSON can have it."""
+    """A row with values that JSON can represent."""
     return {**row, "start": row["start"].strftime("%Y-%m-%d"), "value": float(row["value"] or 0)}
 
 

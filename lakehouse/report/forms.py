@@ -1,4 +1,4 @@
-"""How values are written for people."""
+"""Formats values for people."""
 
 import datetime as dt
 from typing import Any
@@ -14,7 +14,7 @@ DIGITS = {"number": "#,##0", "money": "#,##0.00", "decimal": "#,##0.0"}
 
 
 def written(value: Any, form: Form) -> str:
-    """A value as it is shown in a table."""
+    """A value as text, in the form of its column."""
     if value is None:
         return NONE
     if form == "time":
@@ -29,7 +29,7 @@ def written(value: Any, form: Form) -> str:
 
 
 def instant(moment: dt.datetime) -> str:
-    """A moment, to the second."""
+    """A time in UTC, to the second."""
     return (
         format_datetime(moment, "d MMMM y, HH:mm:ss", tzinfo=dt.timezone.utc, locale=LOCALE)
         + " UTC"
@@ -37,5 +37,5 @@ def instant(moment: dt.datetime) -> str:
 
 
 def age(moment: dt.datetime, now: dt.datetime) -> str:
-    """How long before now, roughly."""
+    """The time between a moment and now, roughly. Zero if the moment is in the future."""
     return format_timedelta(max(now - moment, dt.timedelta()), locale=LOCALE)

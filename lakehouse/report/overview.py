@@ -1,4 +1,4 @@
-"""The head of the page, the flow from the topics to gold, and what waits or was refused."""
+"""The head of the page, the flow from topics to gold, and incomplete or refused records."""
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ HEAD: tuple[tuple[str, Form, str, str], ...] = (
 
 @dataclass(frozen=True)
 class GoldCut:
-    """What gold shows: the last batch of silver that it was built from, and silver's own last."""
+    """The silver batch that gold was last published from, and the latest batch of silver."""
 
     published_at: dt.datetime
     silver_batch: int
@@ -81,7 +81,7 @@ class Stage:
 
 
 def head(lake: Snapshot) -> list[Tile]:
-    """The few numbers that come first."""
+    """The key figures at the top of the page. A value is None if its table does not exist yet."""
     tiles = []
     for name, form, source, sql in HEAD:
         try:
@@ -93,7 +93,7 @@ def head(lake: Snapshot) -> list[Tile]:
 
 
 def gold_cut(lake: Snapshot) -> GoldCut | None:
-    """The cut that gold was last published from; None if it was not published yet."""
+    """The snapshot that gold was last published from, or None if gold was never published."""
     try:
         found = lake.rows(
             """
@@ -111,7 +111,7 @@ def gold_cut(lake: Snapshot) -> GoldCut | None:
 
 
 def flow(lines: Sequence[TableStatus], cut: GoldCut | None, now: dt.datetime) -> list[Stage]:
-    """The stages from the topics to gold, as `lakehouse status` sees their tables."""
+    """The stages from topics to gold, with the tables that `lakehouse status` shows."""
     bronze, silver, gold = (
         [line for line in lines if line.table.startswith(f"{layer}.")]
         for layer in ("bronze", "silver", "gold")
@@ -131,7 +131,7 @@ def flow(lines: Sequence[TableStatus], cut: GoldCut | None, now: dt.datetime) ->
 
 
 def waiting(lines: Sequence[TableStatus]) -> Table:
-    """How many rows wait for what a lookup should find."""
+    """The number of incomplete rows per lookup."""
     prefix = "silver.missing_"
     rows = [
         (line.table.removeprefix(prefix), line.rows)
@@ -143,7 +143,7 @@ def waiting(lines: Sequence[TableStatus]) -> Table:
 
 
 def quarantine(lake: Snapshot) -> Iterable[Block]:
-    """What was refused, by reason."""
+    """The number of refused records by topic, reason and status."""
     rows = lake.rows(
         """
         select topic, reason, status, count(*) as records, max(publish_time) as newest

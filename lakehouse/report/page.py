@@ -1,4 +1,4 @@
-"""Puts the page together and writes it."""
+"""Assembles the page and writes it."""
 
 import base64
 import datetime as dt
@@ -22,20 +22,23 @@ from lakehouse.report.blocks import Figure, Section, Table, section
 from lakehouse.report.snapshot import Snapshot
 from pulsar_spark.errors import LakehouseError, SettingsError
 
-VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # what altair writes, such as v6.4
+VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # the version that altair writes, such as v6.4
 TEMPLATES = Path(__file__).with_name("templates")
 
 
 def write_report(
     settings: LakeSettings, topics: TopicFile, out: Path | None = None, *, now: dt.datetime
 ) -> Path:
-    """Write a page on the lake that needs no network and no other file; returns where it is.
+    """Write a page about the lake that needs no network and no other file.
 
     Args:
         settings: the lake.
         topics: the declared topics.
-        out: the file; `lakehouse-report.html` in the home if None.
-        now: when the page is made; ages are told from here.
+        out: the file to write; if None, `lakehouse-report.html` in the home folder.
+        now: the time of the report, from which ages are computed.
+
+    Returns:
+        The file.
 
     Raises:
         LakehouseError: the lake has no table yet.
@@ -113,5 +116,5 @@ def _render(**shown: Any) -> str:
 
 
 def _digest(script: str) -> str:
-    """How the page's policy names the script that may run, so that no other does."""
+    """The script's hash for the page's content security policy, which allows no other script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""What is recommended. Items have the names of today and their number, as many share a name."""
+"""Recommendations. An item is shown by its current name and its id, because many share a name."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ ITEMS = "silver.items_state"
 
 
 def similar_items(lake: Snapshot) -> Iterable[Block]:
-    """What is shown beside the items that are sold most."""
+    """The similar items of the ten best-selling items."""
     rows = lake.rows(
         """
         with sold as (
@@ -52,7 +52,7 @@ def similar_items(lake: Snapshot) -> Iterable[Block]:
 
 
 def recommended_items(lake: Snapshot) -> Iterable[Block]:
-    """The items that most accounts are offered."""
+    """The ten items that are recommended to the most accounts."""
     rows = lake.rows(
         """
         select
@@ -74,7 +74,7 @@ def recommended_items(lake: Snapshot) -> Iterable[Block]:
 
 
 def best_customers(lake: Snapshot) -> Iterable[Block]:
-    """What is recommended to the accounts that bought for most."""
+    """The recommendations for the ten accounts with the highest revenue."""
     rows = lake.rows(
         """
         with best as (
@@ -109,7 +109,7 @@ def best_customers(lake: Snapshot) -> Iterable[Block]:
 
 
 def affinities(lake: Snapshot) -> Iterable[Block]:
-    """The pairs of items that go together most, each once."""
+    """The ten pairs with the highest lift among the 100 most frequent pairs, each pair once."""
     rows = lake.rows(
         """
         with frequent as (  -- 100 pairs, each in both directions

@@ -7,11 +7,11 @@ from lakehouse.report.blocks import Block, Figure, table
 from lakehouse.report.charts import REST, SERIES, Unit, over_time
 from lakehouse.report.snapshot import NotShownError, Snapshot
 
-DAYS_BY_DAY, DAYS_BY_MONTH = 92, 15 * 366  # a longer span is shown by month, or by year
+DAYS_BY_DAY, DAYS_BY_MONTH = 92, 15 * 366  # longer spans are shown by month or by year
 
 
 def orders_over_time(lake: Snapshot) -> Iterable[Block]:
-    """All order lines by when they were made."""
+    """All order lines, paid or not, by their creation time."""
     orders = "silver.enriched_orders"
     span = 'select min(created_at) as since, max(created_at) as until from "silver.enriched_orders"'
     unit = _unit(lake.row(span, orders))
@@ -29,7 +29,7 @@ def orders_over_time(lake: Snapshot) -> Iterable[Block]:
 
 
 def revenue_over_time(lake: Snapshot) -> Iterable[Block]:
-    """What was paid, over time, with the largest categories apart."""
+    """Revenue over time, with the largest categories as separate series."""
     sales = "gold.sales_by_day"
     span = 'select min("day") as since, max("day") as until from "gold.sales_by_day"'
     unit = _unit(lake.row(span, sales))
@@ -65,7 +65,7 @@ def revenue_over_time(lake: Snapshot) -> Iterable[Block]:
 
 
 def categories(lake: Snapshot) -> Iterable[Block]:
-    """What was paid, by category."""
+    """Revenue by category, with the highest first."""
     rows = lake.rows(
         """
         select

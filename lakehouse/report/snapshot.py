@@ -1,4 +1,4 @@
-"""The tables of silver and gold as of one moment, and SQL on them without Spark."""
+"""Runs SQL without Spark on the tables of silver and gold as of one moment."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ LAYERS = ("silver", "gold")
 
 
 class NotShownError(Exception):
-    """A part of the page has nothing to show yet; says why, and what to run."""
+    """A part of the page has nothing to show yet. The message says why, and what to run."""
 
 
 class Snapshot:
-    """All tables of silver and gold, opened at once, so that the whole page shows one moment."""
+    """All tables of silver and gold, opened together so that the whole page shows one moment."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._sql = QueryBuilder()
@@ -30,14 +30,16 @@ class Snapshot:
                 self._tables.add(name)
 
     def rows(self, sql: str, *tables: str) -> list[dict[str, Any]]:
-        """The result of a query, which should be small: sums are made by DataFusion, in a stream.
+        """The rows of a query's result, which should be small, because it is held in memory.
+
+        DataFusion runs the query and aggregates in a stream.
 
         Args:
-            sql: names its tables in quotes, such as `"gold.customers"`.
-            tables: those that it reads.
+            sql: the query, with table names in quotes, such as `"gold.customers"`.
+            tables: the tables that the query reads.
 
         Raises:
-            NotShownError: a table is not there, or has other columns.
+            NotShownError: a table does not exist or lacks a column.
         """
         for table in tables:
             if table not in self._tables:
@@ -52,6 +54,6 @@ class Snapshot:
         return found
 
     def row(self, sql: str, *tables: str) -> dict[str, Any]:
-        """The only row of a result; arguments and errors as of `rows`."""
+        """The only row of a query's result. Arguments and errors are those of `rows`."""
         [found] = self.rows(sql, *tables)
         return found

@@ -1,1 +1,1 @@
-"""What runs on this machine: Java, jars, the embedded broker, the Spark session, the metastore."""
+"""The local runtime: Java, jars, embedded broker, Spark session and connection to a metastore."""

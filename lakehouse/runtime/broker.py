@@ -1,4 +1,4 @@
-"""The embedded broker: a real Pulsar standalone in a process of its own, on loopback alone."""
+"""The embedded broker: a Pulsar standalone in a separate process that listens on loopback only."""
 
 import json
 import os
@@ -41,10 +41,10 @@ PORT_OF = {
     "https": "webServicePortTls",
 }
 NOT_IN_A_URI = re.compile(r"""[\s"<>\\^`{|}%#?\[\]]""")
-EXCEPTION = re.compile(r"(Caused by: )?[\w.$]+: ")  # begins its line, other than its trace
+EXCEPTION = re.compile(r"(Caused by: )?[\w.$]+: ")  # starts a line; trace lines are indented
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-# As in Pulsar's own launch script.
+# The same as in Pulsar's own launch script.
 OPENS = (
     "java.base/sun.net=ALL-UNNAMED",
     "java.base/java.lang=ALL-UNNAMED",
@@ -59,13 +59,13 @@ OPENS = (
 
 @dataclass(frozen=True)
 class Broker:
-    """A running embedded broker."""
+    """A running embedded broker; `record` is the file in the home folder that names its process."""
 
     pid: int
     record: Path
 
     def stop(self) -> None:
-        """Ask it to stop, wait, and make sure."""
+        """Ask the broker to stop, and kill it if it has not ended after `STOP_SECONDS`."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
             if not _gone(self.pid, STOP_SECONDS):
@@ -75,7 +75,7 @@ class Broker:
 
 
 def is_local(settings: LakeSettings) -> bool:
-    """Whether the settings name a broker on this machine, which could be the embedded one."""
+    """Whether the settings name a broker on this machine, which may be the embedded one."""
     return all(
         urlsplit(url).hostname in LOOPBACK
         for url in (settings.pulsar_url, settings.pulsar_admin_url)
@@ -83,13 +83,13 @@ def is_local(settings: LakeSettings) -> bool:
 
 
 def broker_answers(settings: LakeSettings) -> bool:
-    """Whether a healthy broker, of whomever, is where the settings say."""
+    """Whether a healthy broker, embedded or not, answers at the address in the settings."""
     with PulsarAdmin(settings.connection, timeout_seconds=5) as admin:
         return admin.is_healthy()
 
 
 def left_over_broker(settings: LakeSettings) -> Broker | None:
-    """The embedded broker of this home that runs already, perhaps left by a killed process."""
+    """The embedded broker of this home if it is running, perhaps left over by a killed process."""
     record = _record(settings)
     stored = read_json(record, "Stop the broker of this folder if one runs, and delete the file.")
     if stored is None:
@@ -107,12 +107,14 @@ def start_broker(
     """Start the embedded broker and wait until it is healthy.
 
     Args:
-        settings: its addresses and home.
-        extra: broker configuration beside ours, such as certificates.
+        settings: the addresses of the broker, and the home folder.
+        extra: additional broker configuration, such as certificates.
 
     Raises:
-        SettingsError: its address is not local, or a port is in use.
-        BrokerError: it did not come up.
+        SettingsError: an address is not local or has no port, a port is in use, or the path of the
+            home folder holds a character that Pulsar does not accept.
+        BrokerError: the broker did not become healthy within `START_SECONDS`.
+        JarError: a jar of the broker could not be fetched.
     """
     if not is_local(settings):
         message = (
@@ -145,7 +147,7 @@ def start_broker(
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=home,
-            start_new_session=True,  # the terminal's Ctrl-C is for us: the broker stops last
+            start_new_session=True,  # Ctrl-C must not reach the broker, which we stop last
         )
     record = _record(settings)
     record.parent.mkdir(parents=True, exist_ok=True)
@@ -172,14 +174,14 @@ def _command(jars: Path, home: Path) -> list[str]:
         "org.apache.pulsar.PulsarStandaloneStarter",
         *("--config", str(home / "standalone.conf")),
         *("--metadata-dir", str(home / "metadata"), "--bookkeeper-dir", str(home / "bookkeeper")),
-        # Of the first start: the bookie keeps it, as the ledgers name it by its port.
+        # Used at the first start only. The bookie then keeps its port, which its ledgers refer to.
         *("--bookkeeper-port", str(free_port())),
         *("--no-functions-worker", "--no-stream-storage", "-a", "127.0.0.1"),
     ]
 
 
 def _free_ports(settings: LakeSettings) -> dict[str, str]:
-    found = {"brokerServicePort": "", "webServicePort": ""}  # empty: does not listen
+    found = {"brokerServicePort": "", "webServicePort": ""}  # empty: not listening
     named = {"PULSAR_URL": settings.pulsar_url, "PULSAR_ADMIN_URL": settings.pulsar_admin_url}
     for name, url in named.items():
         parts = urlsplit(url)
@@ -209,7 +211,7 @@ def _wait_until_healthy(
 
 
 def _last_error(log: Path) -> str:
-    """The last error of the log, and the exceptions that it names."""
+    """The last error in the log, and the exceptions listed below it."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [number for number, line in enumerate(lines) if " ERROR " in line]
     if not errors:
@@ -219,7 +221,7 @@ def _last_error(log: Path) -> str:
 
 
 def _is_ready(settings: LakeSettings) -> bool:
-    """Whether it is healthy and has made its default namespace, which it does a moment later."""
+    """Whether the broker is healthy and has the default namespace, which it creates a bit later."""
     with PulsarAdmin(settings.connection, timeout_seconds=5) as admin:
         return admin.is_healthy() and admin.has_namespace("public/default")
 
@@ -230,7 +232,7 @@ def _record(settings: LakeSettings) -> Path:
 
 def _alive(pid: int) -> bool:
     with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # a child that has ended must not count as alive
+        os.waitpid(pid, os.WNOHANG)  # a zombie child must not count as alive
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What people see: results on stdout, progress and errors on stderr."""
+"""Output for users: results on stdout, progress and errors on stderr."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ log = structlog.get_logger()
 
 
 class _StandardErr(io.TextIOBase):
-    """Stderr for people; where a machine reads it, each line becomes an event of the log."""
+    """Stderr as text for people, or as one JSON log event per line if logs are in JSON."""
 
     def write(self, text: str) -> int:
-        """Write a text, which has whole lines."""
+        """Write a text that consists of whole lines."""
         if is_json():
             for line in filter(None, map(str.strip, text.splitlines())):
                 log.info(line)
@@ -40,16 +40,16 @@ class _StandardErr(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """See that it is seen."""
+        """Flush stderr."""
         sys.stderr.flush()
 
     def isatty(self) -> bool:
-        """Whether people see it as it is written."""
+        """Whether the text goes to a terminal unchanged."""
         return sys.stderr.isatty() and not is_json()
 
 
 out = Console(highlight=False)
-# Only a terminal needs lines cut: in a log they stay whole.
+# Lines are wrapped to the width of a terminal only; in a log they stay whole.
 err = Console(
     file=cast(IO[str], _StandardErr()), highlight=False, soft_wrap=not sys.stderr.isatty()
 )
@@ -57,7 +57,7 @@ err = Console(
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Announce a piece of work, and how long it took."""
+    """Show that a piece of work is running, and print how long it took."""
     started = time.monotonic()
     with err.status(what) if err.is_terminal else contextlib.nullcontext():
         yield
@@ -66,7 +66,7 @@ def step(what: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def jar_progress(what: str) -> Iterator[JarProgress]:
-    """A progress bar for jars; nothing is drawn if none is fetched."""
+    """A progress bar for jars, which appears only when a jar is fetched."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, visible=False)
@@ -85,7 +85,10 @@ def print_rows(
     form: Form = "table",
     title: str | None = None,
 ) -> None:
-    """Print a result; csv and json are on stdout alone, for other programs."""
+    """Print a result as a table, or as plain CSV or JSON for other programs.
+
+    The title is printed only above a table.
+    """
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
@@ -101,7 +104,7 @@ def print_rows(
 def as_table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
 ) -> Table:
-    """A result as it is printed for people."""
+    """A result as a table for people, with columns that hold numbers aligned to the right."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for number, column in enumerate(columns):
         right = any(_is_number(row[number]) for row in rows)

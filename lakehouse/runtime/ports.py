@@ -1,4 +1,4 @@
-"""Ports of this machine."""
+"""Finds free ports on this machine, and checks that configured ones are free."""
 
 import secrets
 import socket
@@ -6,12 +6,12 @@ import socket
 from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
 
-# Below those that systems give to outgoing connections, which could take one between two starts.
+# Below the ephemeral range: an outgoing connection could take such a port between two starts.
 FIRST, LAST = 15_000, 32_000
 
 
 def free_port() -> int:
-    """A port of loopback that nothing listens on, for a server that has no setting for it."""
+    """A free loopback port, for a server whose port is not a setting."""
     while True:
         port = FIRST + secrets.randbelow(LAST - FIRST)
         with socket.socket() as probe:
@@ -23,10 +23,10 @@ def free_port() -> int:
 
 
 def require_free_port(port: int, setting: str) -> None:
-    """See that nothing listens on a loopback port.
+    """Check that nothing listens on a loopback port.
 
     Raises:
-        SettingsError: something does; names the setting to change.
+        SettingsError: the port is in use. Names the setting to change.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -41,8 +41,8 @@ def require_free_port(port: int, setting: str) -> None:
 
 
 def with_own_sql_port(settings: LakeSettings) -> LakeSettings:
-    """Settings for an SQL endpoint that one command starts for itself.
+    """Copy the settings with a free SQL port, for an endpoint that a command starts for itself.
 
-    The port that is set stays free for `lakehouse up`, which may start meanwhile.
+    The configured port stays free for `lakehouse up`, which may start in the meantime.
     """
     return settings.model_copy(update={"sql_port": free_port()})

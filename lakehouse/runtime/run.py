@@ -1,4 +1,4 @@
-"""What the commands run on: a Spark session, a broker. Each is stopped when its block ends."""
+"""Spark sessions and brokers for the commands. Each is stopped when its block ends."""
 
 import contextlib
 from collections.abc import Iterator
@@ -19,10 +19,11 @@ from pulsar_spark.errors import BrokerError
 
 @contextlib.contextmanager
 def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
-    """A Spark session that is stopped at the end.
+    """Start a Spark session, and stop it at the end of the block.
 
     Raises:
-        SettingsError: tables lie in a bucket that cannot be used.
+        SettingsError: the tables are in a bucket that cannot be used.
+        JarError: a jar could not be fetched.
     """
     require_bucket(settings)
     fetch_all_jars(settings, *jar_groups(settings))
@@ -35,10 +36,10 @@ def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
 
 
 def fetch_all_jars(settings: LakeSettings, *groups: str) -> None:
-    """Have the jars of some groups before anything is started, as progress can be shown of that.
+    """Fetch the jars of some groups with a progress bar, before anything is started.
 
     Raises:
-        JarError: a jar cannot be had.
+        JarError: a jar could not be fetched.
     """
     for group in groups:
         with jar_progress(f"Fetching jars of {group}") as progress:
@@ -47,16 +48,16 @@ def fetch_all_jars(settings: LakeSettings, *groups: str) -> None:
 
 @contextlib.contextmanager
 def broker_and_spark(settings: LakeSettings, name: str) -> Iterator[tuple[bool, SparkSession]]:
-    """A Spark session, and the broker of the settings if it answers, else the embedded one.
+    """Start a Spark session and, if no broker answers at the configured address, the embedded one.
 
-    Both are started side by side. Spark is stopped first.
+    Both start in parallel. At the end of the block Spark is stopped first.
 
     Yields:
-        Whether the broker is the embedded one; the session.
+        Whether the broker is the embedded one, and the session.
 
     Raises:
         BrokerError: the settings name another machine, and no broker answers there.
-        SettingsError: tables lie in a bucket that cannot be used.
+        SettingsError: the tables are in a bucket that cannot be used.
     """
     require_bucket(settings)
     embedded = not broker_answers(settings)
@@ -85,10 +86,10 @@ def _stop_broker(starting: Future[Broker]) -> None:
 
 
 def require_broker(settings: LakeSettings) -> None:
-    """See that a broker answers.
+    """Check that a broker answers at the configured address.
 
     Raises:
-        BrokerError: none does.
+        BrokerError: none answers.
     """
     if not broker_answers(settings):
         message = (

@@ -1,5 +1,6 @@
-"""The Spark session of the local runtime. Configuration is in `conf/spark-defaults.conf`; only
-what depends on the machine is set here.
+"""The Spark session of the local runtime.
+
+`conf/spark-defaults.conf` holds the configuration. Only what depends on the machine is set here.
 """
 
 import os
@@ -24,31 +25,32 @@ CHECKPOINT_FILES = (
 )
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
 
-_held: list[FileLock] = []  # until the process ends
+_held: list[FileLock] = []  # held until the process ends
 
 
 def build_session(settings: LakeSettings, name: str) -> SparkSession:
-    """Start Spark in this process, on all cores, with Delta on its class path.
+    """Start Spark for this process, on all cores, with Delta on its class path.
 
-    The catalog lives in memory unless a metastore is set: tables are folders of the lake,
-    registered at start (`gold/catalog.py`), so that several processes may open one lake.
+    Without a metastore the catalog is in memory. Tables are folders of the lake, which are
+    registered in the catalog at the start (`gold/catalog.py`). Several processes can therefore open
+    the same lake.
 
     Raises:
-        SettingsError: no Java that Spark runs on.
-        JarError: Delta's jars cannot be had.
-        MetastoreError: the metastore that is set cannot be used.
+        SettingsError: JAVA_HOME is set, but not to a Java that Spark supports.
+        JarError: a jar could not be fetched.
+        MetastoreError: the configured metastore cannot be used.
     """
     prepare_spark(settings)
     jars = [f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     own = _own_scratch(settings)
     classes = classes_folder(settings)
-    classes.mkdir(parents=True, exist_ok=True)  # Java passes over one that is not there yet
+    classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are missing
     java_options = (
         f"{_option(f'-Djava.io.tmpdir={own}')} "
         f"{_option(f'-Dderby.stream.error.file={own}/derby.log')} "
         f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
-        "-XX:-DontCompileHugeMethods "  # as Spark makes for a MERGE
+        "-XX:-DontCompileHugeMethods "  # Spark generates huge methods for a MERGE
         f"{settings.java_options}"
     )
     session = (
@@ -61,7 +63,7 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .config(map={**spark_options(settings)})
         .config("spark.hadoop.fs.s3a.buffer.dir", str(own))
         .config("spark.driver.extraJavaOptions", java_options)
-        # On one machine it finds nothing to adapt, and costs a tenth of the time of small batches.
+        # On one machine there is nothing to adapt, and it costs a tenth of a small batch's time.
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.local.dir", str(own))
         # Hadoop's default for local files starts a process, `readlink`, for each rename.
@@ -76,7 +78,8 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .getOrCreate()
     )
     try:
-        connect(session, settings)  # first: Spark copies what Hive is told when anything asks it
+        # First, because Spark copies Hive's settings when the catalog is first used.
+        connect(session, settings)
         add_log_store(session, settings)
     except BaseException:
         session.stop()
@@ -85,14 +88,15 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
 
 
 def scratch(settings: LakeSettings) -> Path:
-    """The folder with the folders for temporary files of each process."""
+    """The folder that holds one folder of temporary files per process."""
     return settings.home_dir / "spark"
 
 
 def delete_scratch_of_dead(settings: LakeSettings) -> None:
-    """Delete the temporary files of processes that were killed, as these may hold rows of people.
+    """Delete the temporary files of killed processes, which may hold personal data.
 
-    Called when a session starts, and by `lakehouse forget`. Spark deletes its own when it stops.
+    Called when a session starts, and by `lakehouse forget`. Spark deletes its own temporary files
+    when it stops normally.
     """
     for file in scratch(settings).glob("*.lock"):
         lock = FileLock(file, timeout=0)
@@ -106,7 +110,7 @@ def delete_scratch_of_dead(settings: LakeSettings) -> None:
 
 
 def _own_scratch(settings: LakeSettings) -> Path:
-    """A new folder for the temporary files of this process."""
+    """Create a locked folder for the temporary files of this process."""
     scratch(settings).mkdir(parents=True, exist_ok=True)
     delete_scratch_of_dead(settings)
     folder = scratch(settings) / secrets.token_hex(4)
@@ -118,6 +122,6 @@ def _own_scratch(settings: LakeSettings) -> Path:
 
 
 def _option(text: str) -> str:
-    """An option of Java as Spark reads it from a list of them; a folder's name may have blanks."""
+    """Quote a Java option for Spark's list of options, because a path may contain spaces."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

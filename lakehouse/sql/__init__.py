@@ -1,1 +1,1 @@
-"""The SQL endpoint: how it is served, who may connect, and Spark Connect."""
+"""The SQL endpoint, its users and protection, and Spark Connect."""

@@ -1,4 +1,4 @@
-"""Spark Connect, if a port is set: DataFrames on the running driver, for clients without a Java."""
+"""Spark Connect, if a port is set: DataFrames on the running driver for clients without Java."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ PORT_SETTING = "LAKEHOUSE_CONNECT_PORT"
 def spark_connect(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
     """Serve on `connect_host` and `connect_port` while the block runs; do nothing without a port.
 
-    Clients see the session's catalog. They may run any code in the driver's name and are asked for
-    no password: on another host than loopback, a network must guard the port.
+    Clients see the session's catalog. They need no password and can run any code as the driver's
+    user. On any host other than loopback, the network must therefore protect the port.
 
     Raises:
         SettingsError: the port is in use.

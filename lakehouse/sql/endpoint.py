@@ -1,4 +1,4 @@
-"""The SQL endpoint: HiveServer2's protocol (Thrift/JDBC), served by the running Spark driver."""
+"""The SQL endpoint: the running Spark driver serves the HiveServer2 protocol (Thrift/JDBC)."""
 
 import tempfile
 from contextlib import suppress
@@ -19,28 +19,28 @@ START_SECONDS = 60
 
 
 class SqlEndpoint:
-    """The endpoint of a Spark session. It serves the session's own catalog."""
+    """The endpoint of a Spark session, which serves the catalog of that session."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
 
     def stop(self) -> None:
-        """Close the port."""
+        """Stop serving, and close the port."""
         self._server.stop()
 
 
 def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
-    """Serve SQL on `settings.sql_host` and `sql_port`, and wait until clients are answered.
+    """Serve SQL on `settings.sql_host` and `sql_port`, and wait until the endpoint answers.
 
     Raises:
-        SettingsError: the port is in use, others could get in, or a file for TLS or passwords is
-            not in order.
-        SqlError: it did not come up.
+        SettingsError: the port is in use, the endpoint would be open to other machines, or a file
+            for TLS or passwords is missing or invalid.
+        SqlError: the endpoint did not start within `START_SECONDS`.
     """
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
     require_guard(settings)
     prepare_authentication(spark._jvm, settings, classes_folder(settings))  # noqa: SLF001 - Python has no other way
-    with tempfile.TemporaryDirectory() as folder:  # 0700, and gone when its key store is read
+    with tempfile.TemporaryDirectory() as folder:  # mode 0700, deleted once the key store is read
         endpoint = SqlEndpoint(_start(spark, hive_configuration(settings, Path(folder))))
     try:
         Retrying(
@@ -57,15 +57,15 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
 
 
 def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
-    """HiveServer2, listening. Its configuration is taken back, as SQL shows it to whoever asks."""
+    """Start HiveServer2, and then unset its configuration, which any client can read with SQL."""
     hive_server = spark._jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2  # type: ignore[union-attr]  # noqa: SLF001
     hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()  # noqa: SLF001
-    # A thread keeps the configuration of the first endpoint that it has started.
+    # Otherwise a thread reuses the configuration of the first endpoint that it started.
     spark._jvm.org.apache.hadoop.hive.ql.session.SessionState.detachSession()  # type: ignore[union-attr]  # noqa: SLF001
     for name, value in configuration.items():
         hadoop.set(name, value)
     try:
-        # False: what goes wrong in there does not end the process of the streams.
+        # False: an error in the server does not end the process, in which the streams run.
         return hive_server.startWithSparkSession(spark._jsparkSession, False)  # noqa: SLF001
     finally:
         for name in configuration:
@@ -73,5 +73,5 @@ def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
 
 
 def _answers(settings: LakeSettings) -> None:
-    with suppress(SqlError):  # it asks who we are, and so it is up
+    with suppress(SqlError):  # an endpoint that refuses us is running
         connect(settings).close()

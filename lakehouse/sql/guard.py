@@ -1,10 +1,11 @@
-"""Who gets in to the SQL endpoint, and that nobody listens in: passwords and TLS of HiveServer2.
+"""Protects the SQL endpoint with HiveServer2's own password checks and TLS.
 
-It takes certificates as a Java key store, and a password check of one's own as a Java class by
-name. The class must be on Java's own class path, as each statement changes the loader of its
-thread; and no compiled file belongs into git. So `PasswordFile.java` is compiled into a folder of
-that path when an endpoint starts, by Janino, which Spark has for its generated code: in a third of
-a second. A callback from Java to Python would have opened one more port.
+HiveServer2 takes certificates as a Java key store, and a custom password check as the name of a
+Java class. The class must be on Java's own class path, because each statement changes the class
+loader of its thread. Compiled files do not belong in git. Therefore `PasswordFile.java` is compiled
+into a folder of the class path when an endpoint starts. The compiler is Janino, which Spark uses
+for its generated code, and it takes a third of a second. A callback from Java to Python would have
+opened one more port.
 """
 
 import datetime as dt
@@ -37,10 +38,11 @@ KEY = "LAKEHOUSE_SQL_TLS_KEY_FILE"
 
 
 def require_guard(settings: LakeSettings) -> None:
-    """See that the endpoint may be served as the settings say, and that their files are in order.
+    """Check that the endpoint is protected as required, and that its files are valid.
 
     Raises:
-        SettingsError: it would be open to others, or a setting or file is missing or unfit.
+        SettingsError: other machines could reach the endpoint without a password or without
+            encryption, or a setting or file is missing or invalid.
     """
     if not (settings.sql_allow_insecure or is_loopback(settings.sql_host)):
         _require_closed(settings)
@@ -57,10 +59,10 @@ def require_guard(settings: LakeSettings) -> None:
 
 
 def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificate]]:
-    """Key, and certificates with the endpoint's own first.
+    """The private key and the certificate chain, which begins with the endpoint's own certificate.
 
     Raises:
-        SettingsError: a file is missing, cannot be read, or they do not belong together.
+        SettingsError: a file is missing or cannot be read, or key and certificate do not match.
     """
     certificate, key_file = settings.sql_tls_certificate_file, settings.sql_tls_key_file
     if certificate is None or key_file is None:
@@ -85,10 +87,13 @@ def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificat
 
 
 def guard_state(settings: LakeSettings) -> tuple[Literal["ok", "warn", "fail"], str, str]:
-    """How the endpoint is guarded, and what to do; its certificate may be about to expire.
+    """How the endpoint is protected, for `lakehouse doctor`: state, description and remedy.
+
+    The state is `warn` if the certificate expires within `RENEW_WITHIN`, and `fail` if it has
+    expired.
 
     Raises:
-        SettingsError: as of `require_guard`.
+        SettingsError: see `require_guard`.
     """
     require_guard(settings)
     asks = f"authentication: {settings.sql_authentication}"
@@ -103,11 +108,11 @@ def guard_state(settings: LakeSettings) -> tuple[Literal["ok", "warn", "fail"], 
 
 
 def hive_configuration(settings: LakeSettings, folder: Path) -> dict[str, str]:
-    """What HiveServer2 is configured with while it starts.
+    """The configuration that HiveServer2 reads while it starts.
 
     Args:
         settings: how to serve.
-        folder: a private one for the key store, which is read at the start alone.
+        folder: a private folder for the key store, which is read only at the start.
     """
     found = {
         "hive.server2.thrift.bind.host": settings.sql_host,
@@ -131,17 +136,17 @@ def hive_configuration(settings: LakeSettings, folder: Path) -> dict[str, str]:
 
 
 def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> None:
-    """Tell HiveServer2's authentication what it reads for each connection: system properties.
+    """Set the system properties that HiveServer2 reads to authenticate each connection.
 
     Args:
-        jvm: the driver's, by py4j.
+        jvm: py4j's view of the driver's JVM.
         settings: how to serve.
-        classes: a folder on its class path, for our own check of passwords.
+        classes: a folder on the JVM's class path, for the class that checks passwords.
     """
     if settings.sql_authentication == "password":
         compile_source(jvm, "lakehouse.sql", CLASS, classes)
         full_name = f"lakehouse.{CLASS}"
-        jvm.Class.forName(full_name)  # fails here, else all logins would, without a word
+        jvm.Class.forName(full_name)  # else all logins would fail without a message
         jvm.System.setProperty("lakehouse.sql.users", str(users_file(settings).resolve()))
         jvm.System.setProperty("hive.server2.custom.authentication.class", full_name)
     if settings.sql_authentication == "ldap":

@@ -1,7 +1,7 @@
 """The users who may log in to the SQL endpoint, as a file of hashed passwords.
 
-A line is `NAME:pbkdf2_sha256$ROUNDS$SALT$HASH`, as Django writes it: PBKDF2 is what every Java can
-check, and `PasswordFile.java` does so for each connection. So a change needs no restart.
+A line is `NAME:pbkdf2_sha256$ROUNDS$SALT$HASH`. The hash has Django's format, and every Java can
+check PBKDF2. `PasswordFile.java` reads the file for each connection, so a change needs no restart.
 """
 
 import base64
@@ -15,22 +15,22 @@ from lake.settings.secret_files import require_private
 from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
 
-ROUNDS = 600_000  # of OWASP's password storage cheat sheet, for PBKDF2 with SHA-256
+ROUNDS = 600_000  # from OWASP's password storage cheat sheet, for PBKDF2 with SHA-256
 SHORTEST = 12
 NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
 SETTING = "LAKEHOUSE_SQL_USERS_FILE"
 
 
 def users_file(settings: LakeSettings) -> Path:
-    """Where the users are."""
+    """The file that holds the users and their hashed passwords."""
     return (settings.sql_users_file or settings.home_dir / "sql-users").expanduser()
 
 
 def read_users(settings: LakeSettings) -> dict[str, str]:
-    """Hashed passwords by name; none where there is no file yet.
+    """The hashed passwords by user name, empty if there is no file yet.
 
     Raises:
-        SettingsError: others may read the file, or a line of it is no user.
+        SettingsError: other users may read the file, or a line is not a valid user.
     """
     file = users_file(settings)
     if not file.exists():
@@ -48,10 +48,10 @@ def read_users(settings: LakeSettings) -> dict[str, str]:
 
 
 def add_user(settings: LakeSettings, name: str, password: str) -> None:
-    """Let a user in by this password, from the next connection on; replaces an older one.
+    """Let a user log in with this password from the next connection on; replaces an older one.
 
     Raises:
-        SettingsError: the name or the password does not fit.
+        SettingsError: the name is not allowed, or the password is too short or not printable.
     """
     if not NAME.fullmatch(name):
         message = f"'{name}' cannot be a user's name: up to 64 letters, digits and . _ @ -"
@@ -63,7 +63,7 @@ def add_user(settings: LakeSettings, name: str, password: str) -> None:
 
 
 def remove_user(settings: LakeSettings, name: str) -> None:
-    """Let a user in no more; connections that are open stay.
+    """Stop a user from logging in. Open connections stay open.
 
     Raises:
         SettingsError: there is no such user.
@@ -76,7 +76,7 @@ def remove_user(settings: LakeSettings, name: str) -> None:
 
 
 def hashed(password: str) -> str:
-    """What the file holds of a password."""
+    """The hash of a password, with a new salt, as the file stores it."""
     salt = secrets.token_urlsafe(16)
     found = hashlib.pbkdf2_hmac("sha256", password.encode(), salt.encode(), ROUNDS)
     return f"pbkdf2_sha256${ROUNDS}${salt}${base64.b64encode(found).decode()}"
