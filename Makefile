@@ -1,6 +1,6 @@
-# `make` lists the targets. All of them work in the project's own .venv, which they create.
+# `make` lists the targets. They work in the project's own .venv, which they create if it is missing.
 PYTHON ?= python3
-# Processes of the whole suite: each has a Spark and a broker of its own, some 4 GB.
+# Processes that run the whole test suite. Each has its own Spark and broker, and needs about 4 GB.
 PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +9,7 @@ SUPERSET := .superset
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/ready ## Run the whole pipeline on generated data and print what came out
+demo: $(VENV)/ready ## Run the whole pipeline on generated data and print the result
 	$(BIN)/lakehouse demo
 
 test: $(VENV)/ready ## Run all tests
@@ -24,10 +24,10 @@ test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
 	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py
 
-soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and see that nothing grows
+soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and check that nothing grows
 	LAKEHOUSE_SOAK=3600 $(BIN)/python -m pytest -s tests/e2e/test_soak.py
 
-test-s3: $(VENV)/ready ## Run a lake in a bucket of a real S3 server: kills, cluster, metastore, forget
+test-s3: $(VENV)/ready ## Test a lake in a bucket of a real S3 server: kills, cluster, metastore, forget
 	LAKEHOUSE_S3=1 $(BIN)/python -m pytest -k "s3 or bucket"
 
 nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of the driver, and chaos
@@ -35,16 +35,16 @@ nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of
 		LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 \
 		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
-keep-release: $(VENV)/ready ## Keep a lake as this version leaves it, for later ones to go on with
+keep-release: $(VENV)/ready ## Store a small lake of this version, from which later versions must continue
 	LAKEHOUSE_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/e2e/test_releases.py -k kept
 
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
 
-test-superset: $(SUPERSET)/ready ## Run Superset on a real lake, and compare what its charts get
+test-superset: $(SUPERSET)/ready ## Run Superset on a real lake, and compare the data of its charts
 	LAKEHOUSE_SUPERSET=$(SUPERSET) $(BIN)/python -m pytest tests/e2e/test_superset.py
 
-lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL, and that no secret is here
+lint: $(VENV)/ready ## Check style, types, import direction and SQL, and scan for secrets
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -53,21 +53,21 @@ lint: $(VENV)/ready ## Check style, types, the direction of imports, SQL, and th
 	$(BIN)/sqlfluff lint dbt_project
 	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook
 
-sbom: $(VENV)/ready ## Write the bill of materials of all that is installed, dist/sbom.json
+sbom: $(VENV)/ready ## Write a bill of materials of the locked packages to dist/sbom.json
 	@mkdir -p dist
 	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml requirements.lock -o dist/sbom.json
 
-audit: $(VENV)/ready ## Look up known vulnerabilities of what is installed; asks pypi.org
+audit: $(VENV)/ready ## Look up known vulnerabilities of the locked packages on pypi.org
 	$(BIN)/pip-audit --strict --disable-pip --no-deps -r requirements.lock
 
-lock: $(VENV)/ready ## Resolve the requirements.lock of the project and of Superset again
+lock: $(VENV)/ready ## Resolve requirements.lock again, for the project and for Superset
 	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes --all-extras \
 		--no-annotate --no-header pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes \
 		--exclude-newer 2026-06-01 --no-annotate --no-header \
 		deploy/superset/requirements.in -o deploy/superset/requirements.lock
 
-clean: ## Delete the environment and what tools have left
+clean: ## Delete the environments and the caches of tools
 	rm -rf $(VENV) $(SUPERSET) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(VENV)/ready: requirements.lock pyproject.toml
@@ -79,7 +79,7 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --editable .
 	@touch $@
 
-# Superset needs other versions than we do, so it has an environment of its own.
+# Superset needs other package versions than we do, so it has its own environment.
 $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(PYTHON) -m venv $(SUPERSET)
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
