@@ -57,7 +57,7 @@ class TopicBooks:
     """The counts of one topic in one batch. `messages_in` is counted in bronze, the rest in silver.
 
     waiting: applied rows that miss a lookup.
-    late: messages before the watermark of the previous batches.
+    late: messages whose event time is before the watermark of the previous batches.
     watermark: the latest event time in the batch.
     earliest: the earliest event time in the batch.
     oldest, newest: publish times of the first and the last message.

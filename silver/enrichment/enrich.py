@@ -203,8 +203,9 @@ def _complete(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupSta
 def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[DataFrame]:
     """Records that miss a lookup whose row this batch has touched.
 
-    If the lookup is as of the event time, they include all records whose event time is not before
-    the earliest version of their key in this batch, because that version may be the right one.
+    For a lookup as of the event time, these are all records whose event time is not before the
+    earliest version in this batch of their key, or of a key on its merge chain. A truncation counts
+    as a version of every key.
     """
     touched = [lookup for lookup in lookups if lookup.changed is not None]
     if not touched or (

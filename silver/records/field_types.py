@@ -52,7 +52,7 @@ def read_type(spec: FieldSpec) -> str:
 
 
 def is_text(spec: FieldSpec) -> bool:
-    """Whether the type accepts only JSON strings, which cannot be told from the text as read."""
+    """Whether only JSON strings are valid values. A text as read does not show what it was."""
     return spec.type in ("string", "binary")
 
 

@@ -140,9 +140,9 @@ def _is_odd(topic: Topic) -> Column:
 
 
 def _parts_of_key(topic: Topic) -> Column:
-    """The parts of the message key if it holds the key; several if the topic's key has several.
+    """The parts of the message key, one for each field of the topic's key.
 
-    NULL if the number of parts differs from the number of key fields.
+    NULL if the key is in the payload, or if the number of parts is wrong.
     """
     parts = F.array("key") if len(topic.key) == 1 else F.split(F.col("key"), r"\|")
     return F.when(has_key_outside(topic) & (F.size(parts) == len(topic.key)), parts)
