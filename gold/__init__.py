@@ -1,5 +1,5 @@
-"""Gold: dbt models over silver, tested and served by SQL.
+"""Gold: dbt models over silver, tested and served through SQL.
 
-In: the silver tables, registered for SQL (`catalog.py`). Out: the marts of `dbt_project`, as plain
-Delta tables in the schema `gold`. Read `build.py` first.
+Input: the silver tables, registered for SQL (`catalog.py`). Output: the marts of `dbt_project`, as
+plain Delta tables in the schema `gold`. Start with `build.py`.
 """

@@ -1,4 +1,4 @@
-"""`python -m gold`: dbt against the SQL endpoint of a cluster; needs no Spark of its own."""
+"""`python -m gold`: runs dbt against the SQL endpoint of a cluster. Needs no Spark of its own."""
 
 import structlog
 import typer

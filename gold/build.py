@@ -1,11 +1,11 @@
-"""Main path of gold: `dbt build` in the schema `gold_build`, and if all went well, publish.
+"""Main path of gold: `dbt build` in the schema `gold_build`, and publication if it succeeds.
 
-Models and tests run where nobody reads; readers keep what was published before until every test
-has passed (`publish.py`). A run that was killed or refused leaves nothing behind: the next one
-begins where gold was last published (`open_cut.sql` of the dbt project).
+Models and tests run where nobody reads. Readers keep the last published tables until every test has
+passed (`publish.py`). A killed or failed run leaves nothing behind, because the next run begins
+where gold was last published (`open_cut.sql` of the dbt project).
 
-dbt runs in a process of its own, as dbt-spark changes the session it works in. What happened is
-read from its `run_results.json` (`results.py`), never from its log.
+dbt runs in a separate process, because dbt-spark changes the session in which it works. The outcome
+is read from its `run_results.json` (`results.py`), never from its log.
 """
 
 import contextlib
@@ -44,10 +44,10 @@ log = structlog.get_logger()
 
 
 def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
-    """See that all silver tables are there.
+    """Check that all silver tables exist.
 
     Raises:
-        GoldError: one is not.
+        GoldError: one does not exist.
     """
     for table in silver_tables(topics):
         if not table.exists(settings):
@@ -60,9 +60,9 @@ def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
 
 @dataclass(frozen=True)
 class PreparedBuild:
-    """A dbt process that waits for `run`, as loading dbt takes longer than many a build.
+    """A dbt process that waits for `run`, because loading dbt takes longer than many builds.
 
-    id: what the build's commits and views carry (`own.py`).
+    id: the id that marks the build's commits and views (`own.py`).
     """
 
     settings: LakeSettings
@@ -74,7 +74,7 @@ class PreparedBuild:
     full_refresh: bool
 
     def run(self) -> BuildResult:
-        """Build, test and publish, once; arguments and errors as of `build_gold`."""
+        """Build, test and publish. Called only once. Returns and raises as `build_gold`."""
         try:
             endpoint_running(self.settings)  # dbt-spark would not say why it is refused
         except SqlError as error:
@@ -131,7 +131,7 @@ class PreparedBuild:
         )
 
     def _why_anew(self, before: PublishedCut | None, *, changed: bool) -> str | None:
-        """Why incremental models must be built from scratch, if they must."""
+        """Why incremental models must be built from scratch; None if they need not be."""
         if self.full_refresh:
             return "asked for"
         if before is None:
@@ -144,7 +144,11 @@ class PreparedBuild:
         return None
 
     def _arguments(self, *, anew: bool, changed: bool) -> list[str]:
-        """Unit tests say the same until a model changes, so they run when one has, or by name."""
+        """The arguments of dbt.
+
+        The results of unit tests change only with the models. They therefore run only if the models
+        have changed, or if models are selected.
+        """
         select = ["--select", self.select] if self.select else []
         skip = [] if changed or self.select else ["--exclude-resource-type", "unit_test"]
         return ["--no-version-check", "build", *select, *skip, *(["--full-refresh"] * anew)]
@@ -178,7 +182,7 @@ class PreparedBuild:
         append_record(RUNS, self.settings, rows, "started_at")
 
     def _told(self, node: NodeResult) -> str:
-        """What failed, and of a test some of the rows that it found."""
+        """What failed, and for a test, some of the rows that it found."""
         said = str(node)
         if node.kind == "test" and node.status == "fail" and node.sql:
             with contextlib.suppress(SqlError):
@@ -193,9 +197,9 @@ class PreparedBuild:
 def prepare_build(
     settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
 ) -> Iterator[PreparedBuild]:
-    """Start dbt, to `run` it within the block; arguments and errors as of `build_gold`.
+    """Start dbt, so that the block can `run` the build. Arguments and errors as in `build_gold`.
 
-    The caller holds the lock of gold (`alone`).
+    The caller must hold the lock of gold (`alone`).
     """
     target, build = target_path(settings), uuid.uuid4().hex
     log_file = settings.home_dir / "logs" / "dbt.log"
@@ -223,13 +227,13 @@ def build_gold(
 
     Args:
         settings: the lake; the endpoint is on `sql_port`.
-        select: models to build and test, in dbt's selection syntax, and not to publish, as the
-            others would show another cut; all if None.
+        select: the models to build and test, in dbt's selection syntax; all if None. Selected
+            models are not published, because the others would show a different snapshot.
         full_refresh: rebuild incremental models from scratch.
 
     Raises:
-        GoldError: the endpoint does not let us in or is not to be trusted, dbt could not run, or a
-            model or test failed; names them with dbt's message.
+        GoldError: the endpoint does not let us in or cannot be trusted, dbt could not run, or
+            models or tests failed. The message names them, with dbt's messages.
     """
     with (
         alone(settings),
@@ -239,7 +243,7 @@ def build_gold(
 
 
 def _checksum(gate: Mapping[str, object]) -> str:
-    """Of all that decides what the models give: themselves, and what they may see of silver."""
+    """A checksum of what determines the rows: the models, and what they may see of silver."""
     files = [PROJECT / "dbt_project.yml"]
     for folder in MADE_FROM:
         files += sorted(f for f in (PROJECT / folder).rglob("*") if f.suffix in (".sql", ".csv"))
@@ -248,5 +252,5 @@ def _checksum(gate: Mapping[str, object]) -> str:
 
 
 def target_path(settings: LakeSettings) -> Path:
-    """Where dbt leaves what it knows of its last build: `manifest.json`, `run_results.json`."""
+    """The folder with the artifacts of dbt's last build: `manifest.json`, `run_results.json`."""
     return settings.home_dir / "dbt"

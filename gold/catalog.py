@@ -1,4 +1,4 @@
-"""Registers the lake's tables for SQL: a table is a folder, the catalog only points at it."""
+"""Registers the lake's tables for SQL. A table is a folder, and the catalog only points to it."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlparse
@@ -20,12 +20,12 @@ LAYERS = ("bronze", "silver", "gold", BUILT)
 
 
 def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
-    """Make all Delta tables below the lake's layers known as `<layer>.<table>`; idempotent.
+    """Register all Delta tables below the lake's layers as `<layer>.<table>`. Idempotent.
 
-    Silver's views are made too, when silver's tables are there.
+    Also creates silver's views, if all of silver's tables exist.
 
     Raises:
-        SettingsError: the catalog is a metastore that has another lake's tables.
+        SettingsError: the catalog is a metastore with the tables of another lake.
     """
     for own in (CUTS, RUNS):
         own.create(settings)
@@ -45,7 +45,10 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
 
 
 def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:
-    """In a metastore there may be the databases of another lake, whose tables would be read."""
+    """Check that a database in the catalog is this lake's.
+
+    A metastore may have the databases of another lake, whose tables would be read instead.
+    """
     known = spark.catalog.getDatabase(layer).locationUri
     found = known if known.startswith(SCHEME) else unquote(urlparse(known).path)
     if found != folder:

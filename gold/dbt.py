@@ -1,4 +1,4 @@
-"""The dbt project, what dbt is told, and its runs beside those that build gold."""
+"""The dbt project, the environment of dbt, and runs of dbt other than builds of gold."""
 
 import subprocess
 import sys
@@ -16,13 +16,16 @@ PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
 def run_dbt(
     settings: LakeSettings, target: Path, command: Sequence[str], schema: str
 ) -> tuple[int, Path]:
-    """Run dbt in the project; returns its exit code, and the log of what it said.
+    """Run dbt in the project.
 
     Args:
-        settings: the lake; what needs SQL asks the endpoint.
-        target: folder for `manifest.json` and what else it writes; the log is named after it.
+        settings: the lake. Commands that need SQL use its endpoint.
+        target: folder for `manifest.json` and dbt's other artifacts. The log is named after it.
         command: arguments such as `["docs", "generate"]`.
-        schema: where it builds.
+        schema: the schema to build in.
+
+    Returns:
+        The exit code, and the path of the log.
     """
     log = settings.home_dir / "logs" / f"{target.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -41,17 +44,17 @@ def run_dbt(
 def dbt_environment(settings: LakeSettings, target: Path, schema: str) -> dict[str, str]:
     """The environment of dbt, which builds in `schema` and writes its artifacts into `target`.
 
-    Beside that it gets what any program needs, and variables that begin with `DBT_`, as dbt calls
-    its own and those of a project; so none of our secrets but the password of the SQL endpoint.
-    That is a variable, as arguments are seen by all users of a machine, and has the prefix of what
-    dbt keeps out of its logs and artifacts.
+    dbt also gets the variables that any program needs, and those that begin with `DBT_`, the prefix
+    of dbt's own variables and of a project's. Of our secrets, it gets only the password of the SQL
+    endpoint. The password is a variable, because all users of a machine can see arguments. The
+    variable has the prefix that dbt keeps out of its logs and artifacts.
     """
     user, password = credentials(settings)
     trust = settings.sql_tls_trust_certs_file
     secret = {"DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD": password}
     return {
         **plain_environment("DBT_"),
-        **(secret if password != ANY_PASSWORD else {}),  # dbt would mask each such word
+        **(secret if password != ANY_PASSWORD else {}),  # dbt would mask this word everywhere
         **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
         "LAKEHOUSE_SQL_HOST": settings.sql_host,
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),

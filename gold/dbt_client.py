@@ -1,7 +1,9 @@
-"""dbt that makes sure who answers: `python -m gold.dbt_client build` in the dbt project's folder.
+"""dbt that checks the certificate of the SQL endpoint.
 
-With `use_ssl`, dbt-spark encrypts the connection and accepts any certificate. Here it gets one that
-is checked, as that of our own client is. All our runs of dbt go through this.
+Run `python -m gold.dbt_client build` in the folder of the dbt project.
+
+With `use_ssl`, dbt-spark encrypts the connection, but accepts any certificate. Here, it gets a
+connection whose certificate is checked, as in our own client. All our runs of dbt use this module.
 """
 
 import inspect
@@ -34,8 +36,8 @@ def main() -> None:
 
 
 def cli(arguments: list[str] | None = None) -> None:
-    """Run dbt's command line; arguments of the process if None."""
-    # What is put in its place must be what dbt-spark calls, or nothing would be checked.
+    """Run dbt's command line, with the arguments of the process if None."""
+    # The replaced function must be the one that dbt-spark calls, or nothing would be checked.
     known = inspect.signature(connections.build_ssl_transport)
     if list(known.parameters) != list(inspect.signature(_checked_transport).parameters):
         message = "This dbt-spark connects in a way unknown here, and would check no certificate."
@@ -52,10 +54,10 @@ def _checked_transport(
     kerberos_service_name: str,
     password: str | None = None,
 ) -> Any:
-    """In the place of dbt-spark's `build_ssl_transport`, and called as it is."""
+    """Replaces dbt-spark's `build_ssl_transport`, and has the same parameters."""
     trust = os.environ.get(TRUST_ENV)
     socket = TSSLSocket(host, port, ssl_context=tls_context(Path(trust) if trust else None))
-    socket.open()  # else PyHive would close what is not open, and hide why
+    socket.open()  # otherwise PyHive closes a socket that is not open, and hides the cause
     return plain_sasl(socket, username, password or ANY_PASSWORD)
 
 

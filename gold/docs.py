@@ -1,4 +1,4 @@
-"""The docs of the dbt models with their lineage, as one HTML page."""
+"""Writes the docs of the dbt models, with their lineage, as one HTML page."""
 
 import shutil
 from pathlib import Path
@@ -11,18 +11,18 @@ from lake.settings.settings import LakeSettings
 
 
 def docs_page(settings: LakeSettings) -> Path:
-    """Where `write_docs` puts the page."""
+    """The path to which `write_docs` writes the page."""
     return settings.home_dir / "dbt-docs" / "static_index.html"
 
 
 def write_docs(settings: LakeSettings) -> Path:
-    """Write the docs of the models as they were last built; returns the page.
+    """Write the docs of the models as they were last built, and return the path of the page.
 
     Names and types of columns come from the models' contracts and not from the tables, so no SQL
-    endpoint is needed. dbt works in a folder of its own, as a build may run.
+    endpoint is needed. dbt works in a separate folder, because a build may be running.
 
     Raises:
-        GoldError: gold was not built yet, or dbt could not run.
+        GoldError: gold has not been built yet, or dbt could not run.
     """
     built = target_path(settings) / "manifest.json"
     if not built.exists():

@@ -1,11 +1,11 @@
-"""What can go wrong while gold is built.
+"""Errors of gold.
 
 LakehouseError
-`- GoldError    dbt could not run, or a model or test failed
+`- GoldError    gold could not be built, tested or published
 """
 
 from pulsar_spark.errors import LakehouseError
 
 
 class GoldError(LakehouseError):
-    """dbt could not run, or a model or test failed."""
+    """Gold could not be built, tested or published."""

@@ -1,9 +1,10 @@
-"""How good the recommendations are: measured by what accounts bought last.
+"""Measures how good the recommendations are, by what accounts bought last.
 
-The last invoice of each account is held out, the models of `dbt_project` make recommendations from
-the others, in a schema of their own, and what they recommend is compared with what was bought. So
-it is the SQL of the marts that is measured. An invoice of one account may be older than those of
-others that it is judged by: the measure compares recommenders, it does not foretell sales.
+The last invoice of each account is held out. The models of `dbt_project` compute recommendations
+from the other invoices, in a schema of their own. The recommendations are then compared with what
+was bought. The SQL that is measured is therefore that of the marts. The held-out invoice of an
+account may be older than the invoices of others that its recommendations are based on. The measure
+therefore compares recommenders, and does not predict sales.
 """
 
 import contextlib
@@ -36,10 +37,10 @@ Ranking = Mapping[int, Sequence[int]]
 
 @dataclass(frozen=True)
 class Quality:
-    """How well one recommender has foretold what accounts bought last.
+    """How well a recommender has predicted what accounts bought last.
 
-    accounts: how many were asked; those whose last invoice has an item that could be recommended,
-        one that is known and that they did not have.
+    accounts: number of accounts that were evaluated. The last invoice of each has an item that
+        could have been recommended: a known item that the account did not own.
     """
 
     recommender: str
@@ -49,13 +50,14 @@ class Quality:
 
 
 def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
-    """Measure `user_recommendations` beside two recommenders that know nothing of the account.
+    """Measure `user_recommendations` and two recommenders that know nothing about the account.
 
-    `popularity` recommends to each account what is in most baskets, `random` anything; neither what
-    the account has. Uses the running SQL endpoint, and leaves nothing behind.
+    `popularity` recommends the items in most baskets, and `random` recommends any items. Neither
+    recommends items that the account owns. Uses the running SQL endpoint, and leaves nothing
+    behind.
 
     Raises:
-        GoldError: another evaluation runs, or dbt failed, or there is nothing to measure by.
+        GoldError: another evaluation is running, dbt failed, or there is nothing to measure by.
     """
     with alone(settings, SCHEMA), _schema(settings):
         _build(settings)
@@ -90,12 +92,13 @@ def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
 def judge(
     recommender: str, recommended: Ranking, held_out: Mapping[int, set[int]], at: int = AT
 ) -> Quality:
-    """Hit rate and mean reciprocal rank of rankings, with `at` places each.
+    """Compute the hit rate and the mean reciprocal rank of a recommender.
 
     Args:
-        recommender: its name.
-        recommended: by account, items from the best on; an account that is absent has none.
-        held_out: by account, what there was to find.
+        recommender: the name of the recommender.
+        recommended: by account, the recommended items, best first. An absent account has none.
+        held_out: by account, the items to find.
+        at: how many items of each ranking count.
     """
     ranks = [
         first_hit(recommended.get(account, ())[:at], found) for account, found in held_out.items()
@@ -104,7 +107,7 @@ def judge(
 
 
 def first_hit(recommended: Sequence[int], found: set[int]) -> int | None:
-    """The rank, from 1, of the first item that is among those found; None if none is."""
+    """The rank, from 1, of the first recommended item that is in `found`; None if none is."""
     return next((rank for rank, item in enumerate(recommended, 1) if item in found), None)
 
 
@@ -112,14 +115,14 @@ def hit_rate(ranks: Sequence[int | None]) -> float:
     """Share of the rankings that have a hit.
 
     Deshpande and Karypis, "Item-based top-N recommendation algorithms", ACM Transactions on
-    Information Systems 22(1), 2004, section 5.1, for one held-out item; here one of several will
-    do.
+    Information Systems 22(1), 2004, section 5.1, define it for one held-out item. Here, one of
+    several suffices.
     """
     return sum(rank is not None for rank in ranks) / len(ranks)
 
 
 def mean_reciprocal_rank(ranks: Sequence[int | None]) -> float:
-    """Mean of 1 / rank of the first hit, 0 where there is none.
+    """Mean of 1 / rank of the first hit, or of 0 if there is no hit.
 
     Voorhees, "The TREC-8 question answering track report", TREC 1999.
     """
@@ -145,7 +148,7 @@ def _any_new(items: Sequence[int], owned: Mapping[int, set[int]]) -> Ranking:
 
 @contextlib.contextmanager
 def _schema(settings: LakeSettings) -> Iterator[None]:
-    """An empty schema, dropped at the end; what a killed run has left goes first."""
+    """Create an empty schema, and drop it at the end. Drops leftovers of a killed run first."""
     drop_schema(settings, SCHEMA)
     place = literal(f"{settings.tables}/{SCHEMA}")
     query_endpoint(settings, f"create schema {SCHEMA} location {place}")

@@ -1,4 +1,4 @@
-"""Tells of builds of gold where lineage is wanted; how is in `lineage_events.py`."""
+"""Reports the lineage of gold builds if it is wanted. `lineage_events.py` creates the events."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,11 @@ from lake.settings.settings import LakeSettings
 
 @dataclass
 class BuildTold:
-    """What a build has come to: `published`, or the nodes that `failed`, without rows of theirs."""
+    """The outcome of a build, set by the block of `told`.
+
+    published: the snapshot that was published, if any.
+    failed: the nodes that failed, as text, without sample rows.
+    """
 
     published: PublishedCut | None = None
     failed: str | None = None
@@ -20,10 +24,13 @@ class BuildTold:
 
 @contextmanager
 def told(settings: LakeSettings, target: Path) -> Iterator[BuildTold]:
-    """Tell of the build that the block makes, and then what dbt has left of it in `target`.
+    """Report the build in the block, and the artifacts that dbt leaves in `target`.
+
+    Yields:
+        The outcome of the build, which the block sets.
 
     Raises:
-        SettingsError: lineage is wanted, and cannot be sent as things are.
+        SettingsError: lineage is wanted, but cannot be sent with the current settings.
     """
     build = BuildTold()
     sender = emitter(settings)

@@ -1,9 +1,9 @@
-"""OpenLineage events of a build of gold. Imported only where lineage is wanted.
+"""OpenLineage events of a build of gold. Imported only if lineage is wanted.
 
-A build is a run of the job `gold`, which reads what was built and writes what it publishes; each
-model and its tests are runs of jobs of their own, with that one as their parent. OpenLineage's own
-reader of dbt's artifacts makes their events. dbt knows tables by their names at the endpoint, and
-silver by the views of a cut; here they get the names that bronze and silver tell of them.
+A build is a run of the job `gold`, which reads the built tables and writes the published ones. Each
+model and its tests are runs of their own jobs, whose parent is the build. OpenLineage's own reader
+of dbt's artifacts creates their events. dbt knows tables by their names at the endpoint, and silver
+by the views of a snapshot. The events get the names that bronze and silver report instead.
 """
 
 import json
@@ -25,7 +25,7 @@ JOB = "gold"
 
 
 class GoldRun:
-    """One build."""
+    """Sends the events of one build."""
 
     def __init__(self, settings: LakeSettings, emitter: Emitter) -> None:
         self._settings = settings
@@ -33,21 +33,24 @@ class GoldRun:
         self._id = emitter.new_run()
 
     def started(self) -> None:
-        """dbt is about to run."""
+        """Report that dbt is about to run."""
         self._tell(RunState.START)
 
     def models(self, target: Path) -> None:
-        """dbt has run, and left its artifacts in `target`, unless it did not come to its models."""
+        """Report the models and tests, from the artifacts that dbt has left in `target`.
+
+        If dbt did not get as far as its models, nothing is reported.
+        """
         if (target / "run_results.json").exists():
             for event in _Artifacts(self._settings, target, self._id).parse().events():
                 self._emitter.send(event)
 
     def failed(self, error: str) -> None:
-        """Nothing was published."""
+        """Report that the build failed and nothing was published."""
         self._tell(RunState.FAIL, error=error)
 
     def completed(self, cut: PublishedCut | None) -> None:
-        """All went well; without a cut only a part was built, and nothing published."""
+        """Report success. Without a snapshot, only a part was built, and nothing published."""
         self._tell(RunState.COMPLETE, cut.versions if cut else {})
 
     def _tell(
@@ -76,7 +79,7 @@ class GoldRun:
 
 
 class _Artifacts(DbtArtifactProcessor):  # type: ignore[misc]
-    """Reads the artifacts of a run of dbt, whose parent is a build."""
+    """Reads the artifacts of a dbt run, whose parent is a build."""
 
     def __init__(self, settings: LakeSettings, target: Path, parent: str) -> None:
         super().__init__(PRODUCER, settings.lineage_namespace)
@@ -85,7 +88,7 @@ class _Artifacts(DbtArtifactProcessor):  # type: ignore[misc]
         self.dbt_run_metadata = ParentRunMetadata(parent, JOB, settings.lineage_namespace)
 
     def get_dbt_metadata(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], None]:
-        """Manifest, results, profile and, as we have none, catalog."""
+        """Manifest, results, profile, and None in place of a catalog."""
         host, port = self._settings.sql_host, self._settings.sql_port
         profile = {"type": "spark", "method": "thrift", "host": host, "port": port}
         return self._read("manifest.json"), self._read("run_results.json"), profile, None
@@ -95,7 +98,7 @@ class _Artifacts(DbtArtifactProcessor):  # type: ignore[misc]
         return found
 
     def dbt_run_run_facet(self) -> dict[str, DbtRunRunFacet]:
-        """Which run of dbt it was, by dbt's own id."""
+        """The facet that identifies the dbt run by dbt's own id."""
         invocation = self.run_metadata["invocation_id"]
         return {"dbt_run": DbtRunRunFacet(invocation, dbt_runtime="core")}
 

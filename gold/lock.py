@@ -19,14 +19,14 @@ GOLD = "gold"
 
 @contextlib.contextmanager
 def alone(settings: LakeSettings, what: str = GOLD) -> Iterator[None]:
-    """Hold a lock of gold for the block; called by each command that writes gold's tables.
+    """Hold a lock of gold during the block. Called by each command that writes gold's tables.
 
     Args:
         settings: the lake.
-        what: what is locked: gold itself, or a schema of its own that another command builds.
+        what: what is locked: gold itself, or the schema that another command builds.
 
     Raises:
-        GoldError: another process holds it.
+        GoldError: another process holds the lock.
     """
     settings.home_dir.mkdir(parents=True, exist_ok=True)
     lock = FileLock(settings.home_dir / f"{what}.lock", timeout=0)
@@ -45,10 +45,10 @@ def alone(settings: LakeSettings, what: str = GOLD) -> Iterator[None]:
 
 
 def require_whole(settings: LakeSettings) -> None:
-    """See that no command was interrupted while it rewrote silver or gold.
+    """Check that no command was interrupted while it rewrote silver or gold.
 
     Raises:
-        GoldError: one was; gold built now would show tables that do not belong together.
+        GoldError: one was interrupted, so gold would show tables that do not belong together.
     """
     note = Path(settings.checkpoint_path(QUERY)) / UNFINISHED
     if note.exists():

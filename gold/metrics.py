@@ -1,7 +1,8 @@
-"""The metrics of gold: when it was published, how long it took, what was refused.
+"""The metrics of gold: when it was published, how long the build took, and the builds by outcome.
 
-They are in the tables `gold.cuts` and `gold.runs`, so that the process of the streams can tell them
-of a gold that is built by another. A run of dbt that did not come to its models is in neither.
+They are read from the tables `gold.cuts` and `gold.runs`, so that the process of the streams can
+report them even if another process builds gold. A dbt run that did not get as far as its models is
+in neither table.
 """
 
 import datetime as dt
@@ -22,7 +23,7 @@ OUTCOMES = ("published", "tested", "failed")
 
 
 def gold_collector(settings: LakeSettings) -> LayerCollector:
-    """Reads gold's metrics."""
+    """The collector of gold's metrics."""
     seen = _Seen(settings)
 
     def read() -> Iterator[Family]:
@@ -41,10 +42,11 @@ def gold_collector(settings: LakeSettings) -> LayerCollector:
 
 
 class _Seen:
-    """What the tables have told so far.
+    """What has been read from the tables so far.
 
-    builds: by outcome, how many there were; never fewer, though old rows go. batch_of: by the time
-    that gold was published, the batch of silver that it shows. silver_batch: silver's own last one.
+    builds: number of builds by outcome. It never decreases, even when old rows are deleted.
+    batch_of: by the time of publication, the batch of silver that gold shows.
+    silver_batch: the last batch of silver itself.
     """
 
     def __init__(self, settings: LakeSettings) -> None:
@@ -54,10 +56,10 @@ class _Seen:
         self.builds = Counter[str]()
         self.batch_of: dict[dt.datetime, int] = {}
         self.silver_batch = -1
-        self._begun: dict[dt.datetime, str] = {}  # outcomes of the builds that the table has
+        self._begun: dict[dt.datetime, str] = {}  # outcomes of the builds in the table
 
     def look(self) -> None:
-        """Read what is new; the runs first, as each follows its cut."""
+        """Read new rows. The runs are read first, because each is written after its snapshot."""
         rows, is_all = self._runs.read()
         groups = rows.group_by(["started_at", "outcome"]).aggregate([]).to_pylist()
         builds = {row["started_at"]: row["outcome"] for row in groups}
@@ -73,7 +75,7 @@ class _Seen:
             self.silver_batch = last
 
     def build_seconds(self) -> float | None:
-        """How long the last build took that was published."""
+        """How long the last published build took; None if that is not known."""
         published = [begun for begun, outcome in self._begun.items() if outcome == "published"]
         begun = max(published, default=None)
         ended = [at for at in self.batch_of if begun is not None and at >= begun]

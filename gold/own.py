@@ -1,9 +1,10 @@
-"""Makes sure that a build publishes its own work alone.
+"""Ensures that a build publishes only its own work.
 
-A lock keeps two `lakehouse gold` of one home apart, but not what others write through the SQL
-endpoint: a dbt project of an older version, a dbt whose `lakehouse gold` was killed, a person. So
-each build has an id. Its views of silver carry it as their comment, and its commits in Delta's log
-as `userMetadata`. Both are looked at after the last test, on the very versions that are published.
+A lock keeps two `lakehouse gold` with the same home apart. It does not stop others from writing
+through the SQL endpoint: a dbt project of an older version, a dbt whose `lakehouse gold` was
+killed, or a person. Each build therefore has an id. Its views of silver have the id as their
+comment, and its commits in Delta's log have it as `userMetadata`. Both are checked after the last
+test, for exactly the versions that are published.
 """
 
 from collections.abc import Set as AbstractSet
@@ -16,17 +17,17 @@ from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUT
 from lake.settings.settings import LakeSettings
 
-MOST_COMMITS = 100  # a build makes a few of a table
+MOST_COMMITS = 100  # a build makes only a few per table
 MARK = "userMetadata"  # as Spark writes it into Delta's log, and delta-rs shows it
 
 
 def marked(build: str) -> CommitProperties:
-    """Properties of a commit that delta-rs makes for a build."""
+    """The properties of a commit that delta-rs makes for a build."""
     return CommitProperties(custom_metadata={MARK: build})
 
 
 def require_own_views(settings: LakeSettings, build: str, names: AbstractSet[str]) -> None:
-    """Check that the views of silver that the models read are those that the build made.
+    """Check that this build made the views of silver that its models read.
 
     Raises:
         GoldError: another run of dbt has replaced one.
@@ -38,21 +39,21 @@ def require_own_views(settings: LakeSettings, build: str, names: AbstractSet[str
 
 
 def require_own_commits(name: str, table: DeltaTable, since: int, build: str) -> None:
-    """Check that nobody else has changed a table while it was built.
+    """Check that nothing else has changed a table while it was built.
 
     Args:
         name: the model.
         table: its table, at the version that is about to be published.
-        since: the version with which the build began; -1 if it was built from scratch. What was
-            before a commit in which the build replaces the table does not matter.
+        since: the version at the start of the build; -1 if the table was built from scratch.
+            Commits before the one in which the build replaced the table do not matter.
         build: the id of the build.
 
     Raises:
-        GoldError: somebody else has.
+        GoldError: something else has changed the table.
     """
     if table.version() == since:
         return
-    for commit in table.history(MOST_COMMITS):  # the newest first
+    for commit in table.history(MOST_COMMITS):  # newest first
         if commit["version"] == since:
             return
         if commit.get(MARK) != build:

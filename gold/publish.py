@@ -1,8 +1,8 @@
-"""Publishes what was built and tested: a mart becomes what its build is, in one commit.
+"""Publishes what was built and tested: each mart takes over its build in one commit.
 
-The files of a build are linked into the folder of the mart, so nothing is copied, and readers of
-either path see a table of its own. All links are made first; the commits then follow one another
-within milliseconds, and last the cut, which says which versions belong together.
+The files of a build are linked into the folder of the mart. Nothing is copied, and readers of each
+path see an independent table. All links are made first, so that the commits follow one another
+within milliseconds. The snapshot, which says which versions belong together, is written last.
 """
 
 import datetime as dt
@@ -30,7 +30,7 @@ SMALL_FILE = 16 << 20
 
 @dataclass(frozen=True)
 class PublishedCut:
-    """A row of `gold.cuts`."""
+    """A snapshot of gold: a row of `gold.cuts`."""
 
     published_at: dt.datetime
     silver_batch: int
@@ -41,7 +41,7 @@ class PublishedCut:
 
 
 def last_published(settings: LakeSettings) -> PublishedCut | None:
-    """The newest row of `gold.cuts`, or None."""
+    """The newest row of `gold.cuts`; None if there is none."""
     if not CUTS.exists(settings):
         return None
     names = [column.name for column in CUTS.columns]
@@ -60,19 +60,19 @@ def publish(
     project: str,
     begun: tuple[str, Mapping[str, int]],
 ) -> PublishedCut:
-    """Let readers see what was built, and note which versions belong together.
+    """Let readers see what was built, and record which versions belong together.
 
     Args:
-        settings: where the lake is.
+        settings: the lake.
         marts: the models to publish.
         built: all models that are tables.
         silver: the batch and the table versions of silver that were read.
         project: checksum of the models.
-        begun: id of the build, and the versions with which it began, of the tables that it did not
-            build from scratch.
+        begun: id of the build, and the versions at its start of the tables that it did not build
+            from scratch.
 
     Raises:
-        GoldError: somebody else has changed a table during the build; nothing is published.
+        GoldError: another writer has changed a table during the build; nothing is published.
     """
     before = last_published(settings)
     built_versions = {name: _settle(settings, name, *begun) for name in built}
@@ -102,10 +102,10 @@ def publish(
 
 
 def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> dict[str, int]:
-    """Bring what models build back to what was published, as a run that failed has left more.
+    """Restore the built tables to their published versions. A failed run may have changed them.
 
     Returns:
-        The versions of the tables then.
+        The versions of the tables after that.
     """
     versions = {}
     for name, path in delta_tables(settings, BUILT).items():
@@ -120,7 +120,7 @@ def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> dict[str, 
 
 
 def note_versions(settings: LakeSettings) -> None:
-    """Note that the tables are in other versions now, with the same rows as were published."""
+    """Record that the tables have new versions with the same rows as were published."""
     before = last_published(settings)
     if before is not None:
         now = {
@@ -132,7 +132,7 @@ def note_versions(settings: LakeSettings) -> None:
 
 
 def _instant_after(before: PublishedCut | None) -> dt.datetime:
-    """Now; or just after what was published before, if the clock was set back since."""
+    """The current time, or just after the last publication if the clock was set back since."""
     now = dt.datetime.now(dt.timezone.utc)
     return now if before is None else max(now, before.published_at + dt.timedelta(milliseconds=1))
 
@@ -144,7 +144,7 @@ def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[
 
 
 class _Mart(LinkedTable):
-    """A published table, and the build that it is to become."""
+    """A published table, and the build that it takes over."""
 
     def __init__(self, settings: LakeSettings, name: str, version: int) -> None:
         build, mart = settings.table_path(BUILT, name), settings.table_path("gold", name)
@@ -161,13 +161,17 @@ class _Mart(LinkedTable):
         super().__init__(settings, build, mart, version)
 
     def publish(self) -> None:
-        """Let readers see the build, and forget old files where many have gone."""
+        """Let readers see the build, and delete old files if many were replaced."""
         if self.commit() > MANY_FILES:
             self._table.vacuum(self._settings.history_days * 24, dry_run=False)
 
 
 def _settle(settings: LakeSettings, name: str, build: str, versions: Mapping[str, int]) -> int:
-    """Compact a table that has many small files; returns its version, which the build has made."""
+    """Compact a built table that has many small files, and check that only this build changed it.
+
+    Returns:
+        The version to publish.
+    """
     table = open_table(settings, settings.table_path(BUILT, name))
     sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
     if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:

@@ -21,16 +21,16 @@ log = structlog.get_logger()
 def append_record(
     table: TableSpec, settings: LakeSettings, rows: Sequence[dict[str, Any]], instant: str
 ) -> None:
-    """Append rows, and where small files have become many, bound the table.
+    """Append rows, and limit the size of the table if it has many small files.
 
-    Rows older than `history_days` are deleted, except the latest, the small files are merged
-    as one, and those of old versions are deleted.
+    To limit the size, rows older than `history_days` are deleted, except the latest, small files
+    are merged, and the files of old versions are deleted.
 
     Args:
         table: `gold.cuts` or `gold.runs`.
-        settings: where the lake is.
-        rows: of all columns.
-        instant: the column that says how old a row is.
+        settings: the lake.
+        rows: the rows, with all columns.
+        instant: the column with the time of a row.
     """
     direct = DirectTable(table, settings)
     direct.append(rows)
@@ -45,5 +45,5 @@ def append_record(
                 direct.delete(old)
         direct.compact(FILE_SIZE)
         direct.vacuum(settings.history_days)
-    except DeltaError as error:  # the rows are there; the next append tries again
+    except DeltaError as error:  # the rows are appended; the next append tries again
         log.warning("not compacted", table=table.full_name, why=str(error))

@@ -17,7 +17,7 @@ POLL_SECONDS = 2.0
 
 
 def silver_versions(settings: LakeSettings) -> dict[str, int]:
-    """The newest version of each silver table, by the names in its log."""
+    """The newest version of each silver table, read from the file names in its log."""
     return {
         name: newest_version(settings, place)
         for name, place in delta_tables(settings, "silver").items()
@@ -31,16 +31,16 @@ def keep_fresh(
     every: float = 0.0,
     leave: Callable[[], bool] | None = None,
 ) -> None:
-    """Build gold now and after changes of silver, until told to stop.
+    """Build gold now, and again after each change of silver, until stopped.
 
-    A build that fails changes nothing for readers; the next change of silver is another try.
+    A failed build changes nothing for readers. It is tried again at the next change of silver.
 
     Args:
         settings: the lake; the SQL endpoint is on `sql_port`.
-        built: told of each build that was published.
-        refused: told of each that was not.
-        every: seconds from the begin of a build to that of the next, at least.
-        leave: asked before a build; if true, it returns without it.
+        built: called with each build that was published.
+        refused: called with the error of each build that was not published.
+        every: minimum number of seconds between the starts of two builds.
+        leave: called before each build; if it returns true, no more builds are made.
 
     Raises:
         KeyboardInterrupt: Ctrl-C or SIGTERM.
@@ -68,7 +68,7 @@ def keep_fresh(
 def _wait_for_change(
     settings: LakeSettings, seen: dict[str, int] | None, stop: Event
 ) -> dict[str, int] | None:
-    """The versions of silver once they are others than those seen; None when told to stop."""
+    """Wait until the versions of silver differ from `seen`, and return them; None if stopped."""
     while (versions := silver_versions(settings)) == seen:
         if stop.wait(POLL_SECONDS):
             return None

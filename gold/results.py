@@ -1,4 +1,4 @@
-"""What became of a run of dbt, by what it left as `run_results.json`."""
+"""The results of a dbt run, read from its `run_results.json`."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ FAILED = ("error", "fail", "runtime error")
 
 @dataclass(frozen=True)
 class NodeResult:
-    """What became of one model, test or unit test."""
+    """The result of one model, test or unit test."""
 
     name: str
     kind: str
@@ -28,9 +28,9 @@ class NodeResult:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What became of a run of dbt.
+    """The results of a dbt run.
 
-    published: the cut that readers see now, None if only a part was built.
+    published: the snapshot that readers see now; None if only a part was built.
     """
 
     nodes: list[NodeResult]
@@ -38,7 +38,7 @@ class BuildResult:
 
     @property
     def models(self) -> list[NodeResult]:
-        """The models, in the order in which they ended."""
+        """The models, in the order in which they finished."""
         return [node for node in self.nodes if node.kind == "model"]
 
     @property
@@ -48,12 +48,12 @@ class BuildResult:
 
     @property
     def failed(self) -> list[NodeResult]:
-        """What did not end well."""
+        """The nodes that failed."""
         return [node for node in self.nodes if node.status in FAILED]
 
 
 def read_results(path: Path) -> BuildResult:
-    """What a run of dbt left as its `run_results.json`."""
+    """Read the `run_results.json` of a dbt run."""
     results: list[dict[str, Any]] = json.loads(path.read_text())["results"]
     nodes = []
     for result in results:

@@ -1,4 +1,4 @@
-"""Client of the SQL endpoint (HiveServer2's protocol), where dbt builds and people read."""
+"""Client of the SQL endpoint (HiveServer2 protocol), through which dbt builds and people read."""
 
 import logging
 import ssl
@@ -23,18 +23,18 @@ CONNECT_SECONDS = 10
 TRUST_ENV = "LAKEHOUSE_SQL_TLS_TRUST_CERTS_FILE"
 ANY_PASSWORD = "none"  # noqa: S105 - PyHive wants one  # pragma: allowlist secret
 
-logging.getLogger("thrift").setLevel(logging.CRITICAL)  # a refused connection is an answer here
+logging.getLogger("thrift").setLevel(logging.CRITICAL)  # a refused connection is expected
 
 
 class SqlError(LakehouseError):
-    """A statement failed, or the endpoint did."""
+    """A statement or the endpoint failed."""
 
 
 def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Column names and rows of one statement, run by the endpoint.
+    """Run one statement at the endpoint, and return its column names and rows.
 
     Raises:
-        SqlError: Spark refused the statement; the message is Spark's own.
+        SqlError: Spark rejected the statement; the message is Spark's own.
     """
     with connect(settings) as connection, connection.cursor() as cursor:
         try:
@@ -48,12 +48,15 @@ def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tu
 
 
 def connect(settings: LakeSettings) -> Any:
-    """A connection. PyHive waits for ever, also for a port where something else listens.
+    """Connect to the endpoint within `CONNECT_SECONDS`.
+
+    By itself, PyHive would wait forever, even if something else listens on the port.
 
     Raises:
-        TTransportException: nothing answers there, or no SQL endpoint does.
-        SqlError: an endpoint answers that we cannot trust, or that does not let us in.
-        SettingsError: a file that a setting names is absent, or a secret is open to others.
+        TTransportException: nothing answers, or what answers is not an SQL endpoint.
+        SqlError: the endpoint cannot be trusted, or does not let us in.
+        SettingsError: a file named in a setting does not exist, other users can read a secret, or
+            the password would be sent as plain text.
     """
     user, password = credentials(settings)
     if password != ANY_PASSWORD:
@@ -64,7 +67,7 @@ def connect(settings: LakeSettings) -> Any:
         socket = TSSLSocket(settings.sql_host, settings.sql_port, ssl_context=context)
     socket.setTimeout(CONNECT_SECONDS * 1000)
     try:
-        socket.open()  # else PyHive would close what is not open, and hide why
+        socket.open()  # otherwise PyHive closes a socket that is not open, and hides the cause
         connection = hive.Connection(
             username=user, thrift_transport=plain_sasl(socket, user, password)
         )
@@ -80,10 +83,10 @@ def connect(settings: LakeSettings) -> Any:
 
 
 def endpoint_running(settings: LakeSettings) -> bool:
-    """Whether a client gets in.
+    """Whether the endpoint is running and lets us in.
 
     Raises:
-        SqlError: one runs that does not let us in.
+        SqlError: the endpoint is running, but does not let us in or cannot be trusted.
     """
     with suppress(TTransportException):
         connect(settings).close()
@@ -92,10 +95,11 @@ def endpoint_running(settings: LakeSettings) -> bool:
 
 
 def credentials(settings: LakeSettings) -> tuple[str, str]:
-    """User and password of our own clients. An endpoint that asks for none takes any.
+    """User and password of our own clients. An endpoint that requires none accepts any.
 
     Raises:
-        SettingsError: the password is given twice, or its file is absent or open to others.
+        SettingsError: two passwords are set, or the file of the password does not exist or can be
+            read by other users.
     """
     secret, file = settings.sql_password, settings.sql_password_file
     if secret and file:
@@ -109,13 +113,13 @@ def credentials(settings: LakeSettings) -> tuple[str, str]:
 
 
 def tls_context(trust: Path | None) -> ssl.SSLContext:
-    """How a client of the endpoint makes sure who answers: by authority and by host name.
+    """The TLS context with which a client verifies the endpoint, by authority and by host name.
 
     Args:
-        trust: PEM file of authorities; the system's own if None.
+        trust: PEM file of the trusted authorities; those of the system if None.
 
     Raises:
-        SettingsError: the file is absent or holds no certificate.
+        SettingsError: the file does not exist or holds no certificate.
     """
     try:
         return ssl.create_default_context(cafile=trust.expanduser() if trust else None)
@@ -127,7 +131,7 @@ def tls_context(trust: Path | None) -> ssl.SSLContext:
 
 
 def plain_sasl(socket: TSocket, user: str, password: str) -> TSaslClientTransport:
-    """HiveServer2's transport over a socket, for all its authentications but Kerberos."""
+    """HiveServer2's transport over a socket, for all authentication methods except Kerberos."""
     who = {"host": socket.host, "username": user, "password": password}
     return TSaslClientTransport(
         lambda: hive.get_pure_sasl_client(sasl_auth="PLAIN", **who), "PLAIN", socket
@@ -135,7 +139,7 @@ def plain_sasl(socket: TSocket, user: str, password: str) -> TSaslClientTranspor
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host can be reached from this machine alone; a name must stand for no other."""
+    """Whether a host can be reached only from this machine, under all addresses of its name."""
     try:
         found = {info[4][0] for info in getaddrinfo(host, None)}
     except OSError:
@@ -165,11 +169,14 @@ def _refused(settings: LakeSettings, said: str) -> str | None:
 
 
 def _tls_differs(settings: LakeSettings) -> str | None:
-    """Why both sides do not come to speak; None if nothing is there. Thrift does not tell."""
+    """Why the TLS settings of both sides do not fit; None if this is not the problem.
+
+    Thrift itself does not say.
+    """
     place = f"{settings.sql_host}:{settings.sql_port}"
     trust = settings.sql_tls_trust_certs_file
     context = tls_context(trust) if settings.sql_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if not settings.sql_tls:  # only to see whether it speaks TLS: nothing is sent
+    if not settings.sql_tls:  # only checks whether the endpoint speaks TLS; sends nothing
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with (

@@ -1,13 +1,13 @@
-"""Tables that gold keeps about itself, beside the marts of `dbt_project`."""
+"""Tables that gold keeps about itself, in addition to the marts of `dbt_project`."""
 
 from lake.tables.table import TableSpec
 from pulsar_spark.schema import Column
 
-BUILT = "gold_build"  # the schema where dbt builds and tests; `gold` is what was published of it
+BUILT = "gold_build"  # the schema in which dbt builds and tests; `gold` is published from it
 CUT = f"cut_{BUILT}"  # the schema of the views of silver that these builds read
-OWN = f"{BUILT}_"  # what the schemas begin with in which others run dbt
+OWN = f"{BUILT}_"  # prefix of the schemas in which others run dbt
 
-# Columns of the models that name a person: an account is the user that others are merged into.
+# Columns of the models that identify a person. An account is a user into which others are merged.
 PERSON_COLUMNS = ("user_id", "account_id")
 
 CUTS = TableSpec(

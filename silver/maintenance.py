@@ -1,5 +1,7 @@
-"""Small files, old versions and old tombstones of silver's tables, kept in check by the job that
-writes them (invariant 5): between two batches, so nothing else writes at that time.
+"""Compacts silver's tables, and deletes their old versions and tombstones.
+
+The job that writes the tables also maintains them (invariant 5). It does so between two batches, so
+nothing else writes at that time.
 """
 
 import datetime as dt
@@ -20,13 +22,13 @@ from silver.retention import drop_old_batches
 from silver.state.tombstones import collect_tombstones
 
 EVERY_BATCHES = 50
-# Below it, that each change is written once or twice more a day would cost more than it saves.
+# With fewer, writing each change once or twice more a day would cost more than it saves.
 MANY_OVERLAPPING_FILES = 8
-# For the session of the query.
+# Settings for the session of the query.
 CONFIGURATION = {
     "spark.databricks.delta.optimize.minFileSize": str(FILE_SIZE),
     "spark.databricks.delta.optimize.maxFileSize": str(4 * FILE_SIZE),
-    # VACUUM would list a folder in as many tasks, by default 10,000.
+    # VACUUM lists a folder in this many tasks, by default 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
 }
 
@@ -34,7 +36,7 @@ log = structlog.get_logger()
 
 
 class Maintenance:
-    """What the silver query does for its tables, now and then, before and after a batch."""
+    """Maintains the tables of the silver query before and after batches."""
 
     def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
         self._settings = settings
@@ -46,15 +48,19 @@ class Maintenance:
     def before(self, spark: SparkSession, batch_id: int) -> None:
         """Once a day, collect old tombstones.
 
-        Not after the batch: if it is run again, it must find what it has found. Nor before one that
-        an earlier process has begun, for the same reason.
+        This is not done after a batch, because a batch that is run again must find the same rows as
+        the first time. For the same reason, it is not done before a batch that an earlier process
+        has begun.
         """
         if self._forgetful and self._daily.is_due() and batch_id != self._begun_before:
             for topic in self._forgetful:
                 collect_tombstones(spark, self._settings, topic, dt.datetime.now(dt.timezone.utc))
 
     def after(self, spark: SparkSession, batch_id: int) -> None:
-        """Compact what has many small files; once a day, delete old records and old versions."""
+        """Compact small files every `EVERY_BATCHES` batches.
+
+        Once a day, also cluster the tables, and delete old audit rows, snapshots and versions.
+        """
         if batch_id % EVERY_BATCHES == 0:
             for table in self._tables:
                 self._compact(spark, table)
@@ -67,9 +73,9 @@ class Maintenance:
             self._daily.done()
 
     def _cluster(self, spark: SparkSession, table: TableSpec) -> None:
-        """Sort the rows anew by their key, if each value of it may be in many files by now.
+        """Sort the rows by their key again if a key may be in any of many files.
 
-        What changes lies in files of its own, which span all keys.
+        Each batch writes changes to new files, which span all keys.
         """
         if not table.clustered_by:
             return
@@ -81,7 +87,10 @@ class Maintenance:
             log.info("clustered", table=table.full_name, overlap=round(overlap, 1), seconds=took)
 
     def _compact(self, spark: SparkSession, table: TableSpec) -> None:
-        """By delta-rs if it can, in a tenth of the time, as the next batch waits."""
+        """Compact a table with delta-rs if possible, because the next batch waits.
+
+        Delta-rs takes a tenth of the time of Spark.
+        """
         direct = DirectTable(table, self._settings)
         has_vectors = direct.configuration(DELETION_VECTORS) == "true"
         by_spark = partial(self._compact_by_spark, spark, table) if has_vectors else None

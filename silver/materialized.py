@@ -1,11 +1,13 @@
-"""Views that the topic file declares in SQL (`[views.<name>]`), beside those of silver itself.
+"""Creates silver's own views, and the views that the topic file declares in SQL (`[views.<name>]`).
 
-Without a key they are views of the catalog: as fresh as the tables they read, and so right for
-whatever comes late. With a key the result is a table that the silver query keeps: for each batch it
-finds the keys of the rows that changed, as they are now and as they were before, runs the query on
-the rows with these keys alone, and merges the difference; after a large batch, on all rows. So an
-aggregate or a join of changelogs stays right when a row moves from one key to another, and costs
-what the batch costs.
+A view without a key is a view in the catalog. It is as fresh as the tables that it reads, so late
+rows are included.
+
+A view with a key is a materialized view: a table that the silver query maintains. For each batch,
+the query finds the keys of the rows that changed, both as they are now and as they were before. It
+runs the view's query only on the rows with these keys, or on all rows after a large batch, and
+merges the difference. An aggregate or a join of changelogs therefore stays correct when a row moves
+from one key to another, and the cost depends on the batch.
 """
 
 import datetime as dt
@@ -42,12 +44,12 @@ Opened = Mapping[str, DirectTable]
 
 
 def create_views(spark: SparkSession, topics: TopicFile) -> None:
-    """Create the views of the catalog; silver's tables must be registered in it.
+    """Create the views in the catalog, in which silver's tables must be registered.
 
     Raises:
-        SettingsError: a declared view is no valid query.
+        SettingsError: the query of a declared view is not valid.
     """
-    session = spark.newSession()  # as the current database is one of the session
+    session = spark.newSession()  # because USE changes the current database of the session
     session.sql("USE silver")
     for topic in topics.changelogs():
         own = [c for c in lookup_columns(topic) if c.name != "is_deleted"]
@@ -73,7 +75,7 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """A table that a view reads, and its own key."""
+    """A table that a view reads, and the key of that table."""
 
     table: TableSpec
     key: Sequence[str]
@@ -83,7 +85,7 @@ class _Source:
 
 
 class KeptView:
-    """The table of a view with a key."""
+    """A view with a key, materialized in a table."""
 
     def __init__(self, settings: LakeSettings, topics: TopicFile, view: View) -> None:
         self._settings = settings
@@ -93,12 +95,12 @@ class KeptView:
         self._definition = hashlib.sha256(view.model_dump_json().encode()).hexdigest()
 
     def refresh(self, spark: SparkSession, batch_id: int, before: Cut | None) -> None:
-        """Bring the table up to date with what a batch wrote; replay-safe.
+        """Update the table with what a batch wrote. A replay changes nothing.
 
         Args:
             spark: the session of the batch.
-            batch_id: which batch.
-            before: the cut before it, None if there is none.
+            batch_id: id of the batch.
+            before: the snapshot before the batch, None if there is none.
 
         Raises:
             SettingsError: the query is not valid, does not give the declared columns, or gives a
@@ -123,7 +125,11 @@ class KeptView:
     def _must_begin_anew(
         self, own: DirectTable, opened: Opened, batch_id: int, before: Cut | None
     ) -> bool:
-        """Whether the table is new or of another query, or what was before cannot be told."""
+        """Whether all rows must be computed.
+
+        This is so if the table is new, if its query has changed, if the rows before the batch
+        cannot be read, or if the batch truncates a source.
+        """
         if before is None or self._table.full_name not in before.versions:
             return True
         if own.configuration(DEFINITION) != self._definition:
@@ -137,7 +143,7 @@ class KeptView:
         )
 
     def _finds_by_key(self, own: DirectTable, opened: Opened) -> bool:
-        """Whether rows can be found without Spark: dates and decimals cannot."""
+        """Whether rows can be found by key without Spark. Dates and decimals cannot."""
         return own.finds_by(self._view.key[0]) and all(
             opened[name].finds_by(source.key[0]) for name, source in self._sources.items()
         )
@@ -149,7 +155,7 @@ class KeptView:
         )
 
     def _changed_keys(self, opened: Opened, batch_id: int, before: Cut) -> set[Key]:
-        """The keys of the rows that the batch wrote, as they are now and as they were before."""
+        """The view's keys of the rows that the batch wrote, as they are now and were before."""
         found: set[Key] = set()
         for name, source in self._sources.items():
             names = self._view.sources[name]
@@ -163,7 +169,7 @@ class KeptView:
         return found
 
     def _result(self, spark: SparkSession, keys: DataFrame | None) -> DataFrame:
-        """The query, on the rows with some keys or on all."""
+        """Run the query on the rows with some keys, or on all rows."""
         for name, source in self._sources.items():
             rows = source.table.read(spark, self._settings)
             if source.has("is_deleted"):

@@ -1,4 +1,4 @@
-"""Reads the metrics of silver: outcomes of messages, waiting rows, and table sizes."""
+"""Reads the metrics of silver: outcomes of messages, incomplete rows, and table sizes."""
 
 from collections.abc import Iterator
 

@@ -1,8 +1,9 @@
-"""The quarantine as people use it: see what is in it, bring it in after a fix, or give it up.
+"""Shows the records in quarantine, and replays them after a fix or discards them.
 
-Nothing here runs beside the silver query: each decision claims its checkpoint, as tables have one
-writer (invariant 5). What a decision did is told by the tables and not by what it meant to do, so
-one that was interrupted is finished, and booked right, by running it again.
+These decisions do not run beside the silver query. Each claims its checkpoint, because a table has
+only one writer (invariant 5). What a decision did is read from the tables, and does not depend on
+what it was meant to do. An interrupted decision is therefore completed and booked correctly by
+running it again.
 """
 
 import contextlib
@@ -39,13 +40,13 @@ RECORD = ("topic", "reason", "position", "key", "payload", "publish_time")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records: of a topic, with a reason, or all."""
+    """Which records are meant: those of a topic, those with a reason, or all."""
 
     topic: str | None = None
     reason: str | None = None
 
     def column(self) -> Any:
-        """As a condition on the quarantine, of records that are not discarded."""
+        """The selection as a condition on the quarantine. Discarded records are excluded."""
         condition = F.col("status") == "open"
         for name in ("topic", "reason"):
             if getattr(self, name) is not None:
@@ -53,10 +54,10 @@ class Selection:
         return condition
 
     def check(self, topics: TopicFile) -> None:
-        """See that the topic is declared.
+        """Check that the topic is declared.
 
         Raises:
-            SettingsError: it is not.
+            SettingsError: the topic is not declared.
         """
         if self.topic is not None and self.topic not in topics.topics:
             known = ", ".join(topics.topics)
@@ -104,14 +105,16 @@ def records(settings: LakeSettings, selection: Selection, limit: int) -> list[tu
 def replay(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
 ) -> Counter[str]:
-    """Decode open records again by the topic file of today; the good ones come in, each once.
+    """Decode open records again with the current topic file, and apply the good ones, each once.
 
     Returns:
-        What was booked: applied, superseded, quarantined (below 0: so many fewer are open).
+        The changes that were booked: applied, superseded, and quarantined, which is negative if
+        fewer records are open now.
 
     Raises:
-        CheckpointError: the silver query runs; stop it first. Or it was stopped within a batch.
-        SettingsError: there is no such topic.
+        CheckpointError: the silver query is running and must be stopped first, or it was stopped
+            within a batch.
+        SettingsError: the topic is not declared.
     """
     with _decision(spark, settings, topics, selection) as (refinery, number):
         chosen = QUARANTINE.read(spark, settings).where(selection.column())
@@ -136,7 +139,10 @@ def replay(
 def discard(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
 ) -> Counter[str]:
-    """Give open records up: they stay in the quarantine, as discarded; errors as of `replay`."""
+    """Discard open records. They stay in the quarantine, marked as discarded.
+
+    Returns and raises the same as `replay`.
+    """
     with _decision(spark, settings, topics, selection) as (_, number):
         table = QUARANTINE.open(spark, settings)
         table.update(selection.column(), {"status": F.lit("discarded")})
@@ -147,7 +153,11 @@ def discard(
 def _decision(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
 ) -> Iterator[tuple[Refinery, int]]:
-    """Hold silver's checkpoint for a decision; with the batch id by which it is booked."""
+    """Hold silver's checkpoint during a decision.
+
+    Yields:
+        The refinery, and the batch id under which the decision is booked.
+    """
     selection.check(topics)
     checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
     try:
@@ -176,7 +186,11 @@ def _table(settings: LakeSettings) -> DirectTable:
 def finish_last(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, refinery: Refinery
 ) -> int:
-    """Book what an interrupted decision did; returns the batch id of the next one, below 0."""
+    """Book what an interrupted decision did.
+
+    Returns:
+        The batch id of the next decision, a negative number.
+    """
     last = _last_number(settings)
     refinery.keep_views(spark, last - 1)
     _book(settings, topics, last - 1)
@@ -189,7 +203,11 @@ def _last_number(settings: LakeSettings) -> int:
 
 
 def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str]:
-    """Book the difference between the books and the quarantine, by topic; nothing if none is."""
+    """Book by topic how the quarantine differs from the audit. Without a difference, book nothing.
+
+    Returns:
+        The booked changes over all topics.
+    """
     booked: dict[str, Counter[str]] = {}
     for row in DirectTable(RECONCILIATION, settings).rows(["topic", "quarantined", "discarded"]):
         counts = booked.setdefault(row["topic"], Counter())

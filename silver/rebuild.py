@@ -1,10 +1,10 @@
-"""`lakehouse replay --table silver`: silver made anew from bronze, beside what readers see.
+"""`lakehouse replay --table silver`: rebuilds silver from bronze while readers see the old tables.
 
-The new tables lie in a lake of their own, `_replay`, whose bronze is that of the lake. When they
-have caught up, their files are linked into the tables of silver. Then each of these gets them in
-one commit, all within milliseconds, and the silver query goes on where they stand. Batches of the
-new tables have numbers of their own, above all before, so whoever follows silver by `silver_batch`
-sees all rows again.
+The new tables are in a separate lake, `_replay`, which shares the bronze tables. When they have
+caught up, their files are linked into silver's tables. Each of these then takes over the files in
+one commit, all within milliseconds, and the silver query continues where the new tables end. The
+batch numbers of the new tables are higher than all earlier ones, so a reader that follows silver by
+`silver_batch` sees all rows again.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ from silver.refine import QUERY, refine, require_bronze
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
 BESIDE = "_replay"
-# What a table must not have while its rows are replaced, or its columns.
+# Properties that a table must not have while its rows or columns are replaced.
 HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 
 log = structlog.get_logger()
@@ -50,24 +50,24 @@ log = structlog.get_logger()
 def rebuild(
     spark: SparkSession, settings: LakeSettings, topics: TopicFile, begin: Cut | None = None
 ) -> None:
-    """Make silver anew from bronze, and swap when done; goes on if the swap was interrupted.
+    """Rebuild silver from bronze, and swap the tables when done. Continues an interrupted swap.
 
     Args:
         spark: the session.
-        settings: where the lake is.
-        topics: by which messages are decoded; fields and types may differ from those of before.
-        begin: the cut to begin with, whose tables are taken as they were; None: with nothing.
+        settings: the lake.
+        topics: the topic file to decode with. Fields and types may have changed.
+        begin: the snapshot to begin with, whose tables are copied; None to begin with empty tables.
 
     Raises:
-        CheckpointError: the silver query runs; stop it first.
-        LakehouseError: bronze is not there, or cannot be read as declared.
+        CheckpointError: the silver query is running and must be stopped first.
+        LakehouseError: a bronze table does not exist, or cannot be read as declared.
     """
     require_bronze(settings, topics)
     checkpoint = claim(settings, QUERY, COMMAND)
     side = _beside(settings)
     built, asked = side.lake_dir / BUILT, _asked(topics, begin)
     try:
-        # What was built and not swapped may be old by now.
+        # Tables that were built, but whose swap did not begin, may be out of date by now.
         is_swapping = interrupted(Path(checkpoint.path)) is not None
         if not (is_swapping and built.exists() and built.read_text() == asked):
             _prepare(spark, settings, side, topics, begin)
@@ -75,7 +75,7 @@ def rebuild(
             write_durably(built, asked)
         checkpoint.expect(COMMAND)
         _swap(spark, settings, side, topics, checkpoint)
-        delete_durably(built)  # first, as the next replay must not swap it again
+        delete_durably(built)  # first, so that the next replay does not swap the tables again
         checkpoint.expect(None)
         _clear(settings, side)
     finally:
@@ -83,18 +83,18 @@ def rebuild(
 
 
 def _asked(topics: TopicFile, begin: Cut | None) -> str:
-    """A fingerprint of what a replay is to build: the declarations, and where it begins."""
+    """A fingerprint of what a replay builds: the declarations, and the snapshot it begins with."""
     text = f"{topics.model_dump_json()} {begin.silver_batch if begin else ''}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _SideLake(LakeSettings):
-    """A lake beside the lake, whose bronze, and who was forgotten, are the lake's own."""
+    """A separate lake that shares the bronze tables and `silver.forgotten` with the original."""
 
     _origin: LakeSettings = PrivateAttr()
 
     def table_path(self, layer: str, name: str) -> str:
-        """Where the Delta table `<layer>.<name>` lies."""
+        """The path of the Delta table `<layer>.<name>`."""
         if layer == "bronze" or (layer, name) == (FORGOTTEN.layer, FORGOTTEN.name):
             return self._origin.table_path(layer, name)
         return super().table_path(layer, name)
@@ -119,10 +119,14 @@ def _clear(settings: LakeSettings, side: LakeSettings) -> None:
 
 
 def cut_at(settings: LakeSettings, moment: str) -> Cut:
-    """The cut of a batch, given by its number, or the latest at an instant.
+    """The snapshot of a batch.
+
+    Args:
+        settings: the lake.
+        moment: the number of the batch, or an instant, for the latest snapshot at that time.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: there is no such snapshot.
     """
     if not CUTS.exists(settings):
         message = f"There is no table {CUTS.full_name} yet, so there is no moment to begin with."
@@ -150,8 +154,11 @@ def _prepare(
     topics: TopicFile,
     begin: Cut | None,
 ) -> None:
-    """An empty silver beside the lake, or one as of a cut, whose query reads on from there."""
-    _clear(settings, side)  # of a build that was interrupted
+    """Create silver's tables in the separate lake, empty or as of a snapshot.
+
+    The query of the separate lake continues from there.
+    """
+    _clear(settings, side)  # left over from an interrupted build
     side.lake_dir.mkdir(parents=True)
     checkpoint = claim_tables(spark, side, QUERY, silver_tables(topics))
     try:
@@ -181,7 +188,7 @@ def _copy(
 
 
 def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Place:
-    """Where the new query begins, its batches being numbered above all that silver has."""
+    """Where the new query begins. Its batch numbers are higher than all of silver's."""
     place = Place.newest(settings, QUERY)
     if place is None:
         message = "Silver has not run yet, so there is nothing to replay; run `lakehouse silver`."
@@ -201,9 +208,9 @@ def _swap(
     topics: TopicFile,
     checkpoint: Checkpoint,
 ) -> None:
-    """Give the rows of the new tables to those that readers see, and their place to the query.
+    """Put the new rows into the tables that readers see, and move the query to where they end.
 
-    What takes its time is done first, so that the commits follow one another at once.
+    Slow steps are done first, so that the commits follow one another immediately.
     """
     _keep_discarded(spark, settings, side)
     tables = [table for table in silver_tables(topics) if table != CUTS]
@@ -232,7 +239,7 @@ def _make_ready(
     table: TableSpec,
     checkpoint: Checkpoint,
 ) -> LinkedTable:
-    """Bring the files of a new table to where it is to be; readers do not see them yet."""
+    """Link the files of a new table into the folder of the old one. Readers do not see them yet."""
     if not table.exists(settings):
         checkpoint.own(spark, settings, table)
     if DELETION_VECTORS in table.properties:
@@ -248,7 +255,7 @@ def _make_ready(
 
 
 def _keep_discarded(spark: SparkSession, settings: LakeSettings, side: LakeSettings) -> None:
-    """What was given up stays so, if it is refused again."""
+    """Mark records in the new quarantine as discarded if they were discarded in the old one."""
     discarded = QUARANTINE.read(spark, settings).where("status = 'discarded'")
     (
         QUARANTINE.open(spark, side)

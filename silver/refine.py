@@ -3,7 +3,7 @@
 A batch first updates the state of the changelogs. It then writes the events with their lookups,
 completes rows whose lookup had found nothing before, and writes the audit. Because there is only
 one query, a batch that is replayed after a crash at any point changes nothing (invariant 6).
-Guarantee: exactly once, because MERGEs compare positions. Grain and schema: `tables.py`.
+Guarantee: exactly once, because MERGEs compare positions. Grain and schema: `contract/tables.py`.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def refine(
 ) -> list[Stream]:
     """Start the silver query. With `available_now`, it ends when it has caught up.
 
-    The stream raises errors of the start in `keep`.
+    Errors at the start are raised by `keep` of the stream.
     """
     start = partial(refine_all, spark, settings, topics, available_now=available_now)
     read = map(bronze_table, topics.topics)
@@ -141,7 +141,7 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
         place = bronze_table(topic.name).path(settings)
         if is_new and not (table := open_table(settings, place)).file_uris():
-            # Otherwise Spark begins with a snapshot, and takes seconds to find that it is empty.
+            # Otherwise Spark begins with a snapshot, and needs seconds to find that it is empty.
             stream = stream.option("startingVersion", table.version())
         messages = as_messages(stream.load(place)).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))

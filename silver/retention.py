@@ -1,6 +1,7 @@
-"""Drops what the audit and the cuts say of old batches, which would grow with every batch.
+"""Removes old batches from the audit and the snapshots, which would otherwise grow with each batch.
 
-A cut is of use while the versions are kept that it names. The audit is of use as its totals.
+A snapshot is useful while the table versions that it names are kept. Of the audit of old batches,
+only the totals are useful.
 """
 
 import datetime as dt
@@ -14,11 +15,13 @@ from silver.contract.tables import CUTS, RECONCILIATION
 
 
 def drop_old_batches(settings: LakeSettings, now: dt.datetime) -> None:
-    """Delete the cuts older than `history_days`, except the latest, and make the audit of their
-    batches one row for each topic. Called by maintenance between two batches.
+    """Delete old snapshots, and reduce the audit of their batches to one row per topic.
 
-    Each is one commit. The audit comes first, as the cuts tell which batches are old; after a crash
-    in between, the cuts go the next time.
+    Snapshots are old after `history_days`. The latest one is never deleted. Called by maintenance
+    between two batches.
+
+    Each step is one commit. The audit comes first, because the snapshots tell which batches are
+    old. After a crash in between, the snapshots are deleted the next time.
     """
     cuts = DirectTable(CUTS, settings)
     latest = cuts.latest("committed_at", ["committed_at"])
@@ -34,7 +37,7 @@ def drop_old_batches(settings: LakeSettings, now: dt.datetime) -> None:
 
 
 def _fold(audit: DirectTable, last: int) -> None:
-    """Make one row for each topic of the batches from 0 to `last`."""
+    """Replace the rows of the batches from 0 to `last` by one row per topic."""
     of_them = f"silver_batch >= 0 AND silver_batch <= {last}"
     names = [column.name for column in RECONCILIATION.columns]
     rows = sorted(audit.rows(names, of_them), key=lambda row: row["topic"])

@@ -1,19 +1,21 @@
 {#
-    The incremental strategy `changes`: a run costs what has changed since gold was last published,
-    and leaves the rows that a full refresh would give; rows that are no more are deleted.
+    The incremental strategy `changes`: the cost of a run depends on how much has changed since gold
+    was last published. The result is the same as after a full refresh. Rows that no longer exist
+    are deleted.
 
-    A model of this strategy says with `unique_key` what identifies its rows. In an incremental run
-    its rows have a further column, `is_gone`: whether the row of this key is no more. A key may
-    come twice, then the row that is there wins. Two macros make such rows:
+    A model with this strategy declares in `unique_key` which columns identify its rows. In an
+    incremental run, its rows have a further column, `is_gone`: whether the row with this key no
+    longer exists. If a key occurs twice, the row that exists wins. Two sets of macros create such
+    rows:
 
-    - `changed_rows(relation, key)` and `current_rows(...)`, where each row is made from one row of
-      the relation;
-    - `changed_keys(...)`, `rows_of(...)` and `replacing(...)`, where rows are made of groups: those
-      with a changed key are computed anew, and whatever else they had before is gone. The key of
-      a group is never NULL.
+    - `changed_rows(relation, key)` and `current_rows(...)`, if each row is made from one row of the
+      relation;
+    - `changed_keys(...)`, `rows_of(...)` and `replacing(...)`, if rows are made from groups. Groups
+      with a changed key are computed again, and all other rows that they had are gone. The key of a
+      group is never NULL.
 
-    Both leave out what is as it was: Delta writes each file anew in which the merge finds a row,
-    whether it changes or not, and so does each model that reads this one.
+    Both leave out unchanged rows, because Delta rewrites each file in which the merge finds a row,
+    even if the row does not change, and so does each model that reads this one.
 #}
 
 {% macro dbt_spark_validate_get_incremental_strategy(raw_strategy, file_format) %}
@@ -36,7 +38,7 @@
 {% endmacro %}
 
 
-{# The merge names its columns, and a model that changed is built anew. #}
+{# Nothing to do: the merge names its columns, and a changed model is built from scratch. #}
 {% macro process_schema_changes(on_schema_change, source_relation, target_relation) %}
     {% if config.get("incremental_strategy") != "changes" %}
         {{ return(dbt.process_schema_changes(on_schema_change, source_relation, target_relation)) }}
@@ -64,7 +66,7 @@
 {% endmacro %}
 
 
-{# What became of a source or table since gold was last published; of a new table, all of it. #}
+{# The changes of a source or table since gold was last published; all rows of a new table. #}
 {% macro changes_of(relation) %}
     {% set run = this_run() %}
     {% set silver = "silver." ~ relation.identifier %}
@@ -87,17 +89,17 @@
 {% endmacro %}
 
 
-{# The changes of a table after a version, and up to another if one is given. #}
+{# The changes of a table after a version, up to another version if one is given. #}
 {% macro change_feed(table, begin, end=none) %}
-    {# By name, Spark 4.2 takes the table itself for its changes where a query reads both
-       (SPARK-58330). #}
+    {# By name, Spark 4.2 would return the table itself instead of its changes in a query that reads
+       both (SPARK-58330). #}
     {% set path = run_query("describe detail " ~ table).columns["location"].values()[0] %}
     {% set versions = [begin + 1] if end is none else [begin + 1, end] %}
     {{ return("table_changes_by_path('" ~ literal(path) ~ "', " ~ versions | join(", ") ~ ")") }}
 {% endmacro %}
 
 
-{# What `open_cut` has noted of this run; read once, as `graph` is shared by all models of a run. #}
+{# What `open_cut` has noted about this run. It is read once, because all models share `graph`. #}
 {% macro this_run() %}
     {% if "run" not in graph %}
         {% set run = fromjson(run_query("select run from " ~ cut_schema() ~ ".run").rows[0][0]) %}
@@ -114,9 +116,9 @@
 
 
 {#
-    A hint that some rows are few, where few rows of silver have changed: Spark does not know how
-    long a change feed is, and would sort all of the table that it is joined with. A model of which
-    few changes change nearly all has `spreads` in its `meta`, and gets none.
+    A hint to broadcast some rows, if few rows of silver have changed. Spark does not know how long
+    a change feed is, and would sort the whole table that is joined with it. A model of which a few
+    changes affect nearly all rows has `spreads` in its `meta`, and gets no hint.
 #}
 {% macro few_rows(name) %}
     {% if is_incremental() and not config.get("meta", {}).get("spreads") and this_run().is_small %}
@@ -126,7 +128,7 @@
 {% endmacro %}
 
 
-{# The rows of a relation, in an incremental run those that changed, each as it is now. #}
+{# The rows of a relation; in an incremental run, the latest version of each changed row. #}
 {% macro changed_rows(relation, key) %}
     {% if is_incremental() %}
         select *, _change_type = 'delete' as is_gone from (
@@ -143,13 +145,13 @@
 {% endmacro %}
 
 
-{# The groups, by some columns, to which a changed row of a relation belongs or has belonged. #}
+{# The groups, by some columns, to which a changed row of a relation belongs or belonged. #}
 {% macro changed_keys(relation, columns) %}
     select distinct {{ columns | join(", ") }} from {{ changes_of(relation) }}
 {% endmacro %}
 
 
-{# The rows of a relation, in an incremental run those of the groups that changed. #}
+{# The rows of a relation; in an incremental run, the rows of the changed groups. #}
 {% macro rows_of(relation, changed, key) %}
     select {{ few_rows(changed) }} * from {{ relation }}
     {% if is_incremental() %}
@@ -158,7 +160,7 @@
 {% endmacro %}
 
 
-{# The rows of a CTE; in an incremental run also, as gone, all that the changed groups had. #}
+{# The rows of a CTE; in an incremental run, also the former rows of the changed groups, as gone. #}
 {% macro replacing(rows, changed, key) %}
     {% if is_incremental() %}
         {{ differing(rows, changed, key) }}
@@ -168,7 +170,7 @@
 {% endmacro %}
 
 
-{# The rows of a CTE with `is_gone`; in a full build those that are there. #}
+{# The rows of a CTE, with `is_gone`; in a full build, only the rows that exist. #}
 {% macro current_rows(rows) %}
     {% if is_incremental() %}
         {{ differing("(select * from " ~ rows ~ " where not is_gone)", rows, config.get("unique_key")) }}
@@ -178,7 +180,7 @@
 {% endmacro %}
 
 
-{# New rows, and as gone those that the model had of some keys, without those that are in both. #}
+{# New rows, and the model's rows of some keys, as gone. Rows that are in both are left out. #}
 {% macro differing(rows, changed, key) %}
     {% set columns = model.columns.keys() | join(", ") %}
     select {{ columns }}, min(is_gone) as is_gone from (

@@ -1,6 +1,6 @@
-{# Generic test: fails if two rows have the same `columns`, or if one of `not_null`, which are the
-   same columns if not given, is NULL. It is one query where `unique` and `not_null` of each column
-   are many, as readers wait for the tests of a build. #}
+{# Generic test: fails if two rows have the same `columns`, or if one of the columns `not_null` is
+   NULL (by default, the same columns). It is a single query, whereas `unique` and a `not_null` per
+   column are many, and readers wait for the tests of a build. #}
 {% test grain(model, columns, not_null=none) %}
 
 select

@@ -1,11 +1,12 @@
 {#
-    What a run reads, and where it starts.
+    Determines what a run reads, and where it starts.
 
-    Silver is read as of its latest cut, through views in a schema of the run's own target, which let
-    through what `protected.sql` says. In `gold_build` the models begin where gold was last published:
-    `lakehouse gold`, which alone builds there, has undone what a killed or refused run left. In any
-    other schema they are built from scratch. The view `run` of that schema tells the models between
-    which versions of a table they find what has changed.
+    Silver is read as of its latest snapshot (`silver.cuts`), through views in a schema that belongs
+    to the run's target. The views show what `protected.sql` allows. In `gold_build`, the models
+    begin where gold was last published. Only `lakehouse gold` builds there, and it has undone what
+    a killed or failed run left behind. In any other schema, the models are built from scratch. The
+    view `run` of the schema with the views tells the models which versions of a table their changes
+    lie between.
 #}
 
 {% macro open_cut() %}
@@ -30,20 +31,21 @@
 {% endmacro %}
 
 
-{# The schema of the views of silver that a run reads: each target schema has one. #}
+{# The schema of the views of silver that a run reads. Each target schema has its own. #}
 {% macro cut_schema() %}{{ return("cut_" ~ target.schema) }}{% endmacro %}
 
 
-{# dbt-spark's, with a place in the lake. #}
+{# Overrides dbt-spark's macro, so that the schema has a location in the lake. #}
 {% macro spark__create_schema(relation) %}{% do create_beside(relation.schema) %}{% endmacro %}
 
 
-{# Create a schema in the folder beside that of `gold_build`; where Spark would, if there is none. #}
+{# Create a schema in a folder beside that of `gold_build`, or at Spark's default location if
+   `gold_build` does not exist. #}
 {% macro create_beside(schema) %}
     {% set place = [] %}
     {% if schema != "gold_build" and adapter.check_schema_exists(none, "gold_build") %}
         {% for row in run_query("describe schema gold_build").rows if row[0] == "Location" %}
-            {# It is a URI, and what is set is a path; a URI has no blank that is a plus. #}
+            {# Spark returns a URI and takes a path. A plus sign in the URI is not a blank. #}
             {% set uri = literal(row[1][: -("gold_build" | length)] ~ schema) %}
             {% set path = run_query("select url_decode(replace('" ~ uri ~ "', '+', '%2B'))").rows[0][0] %}
             {% do place.append(" location '" ~ literal(path) ~ "'") %}
@@ -53,11 +55,11 @@
 {% endmacro %}
 
 
-{# By which a build knows its own views: the id that `lakehouse gold` gave it, or dbt's. #}
+{# The id by which a build recognises its own views: given by `lakehouse gold`, or else dbt's. #}
 {% macro this_build() %}{{ return(env_var("LAKEHOUSE_BUILD", invocation_id)) }}{% endmacro %}
 
 
-{# `gold_build` is what gold is published from; a bare dbt there would change it under a build. #}
+{# Gold is published from `gold_build`. A plain dbt run there could change it during a build. #}
 {% macro require_own_schema() %}
     {% if target.schema == "gold_build" and not env_var("LAKEHOUSE_BUILD", "") %}
         {% do exceptions.raise_compiler_error(
@@ -73,11 +75,12 @@
 {% endmacro %}
 
 
-{# A text between the quotes of a SQL string. #}
+{# A text, escaped to stand between the quotes of a SQL string. #}
 {% macro literal(text) %}{{ return(text | replace("\\", "\\\\") | replace("'", "\\'")) }}{% endmacro %}
 
 
-{# A view that says in its comment which build made it: `lakehouse gold` looks before it publishes. #}
+{# Create a view with the id of the build as its comment. `lakehouse gold` checks it before it
+   publishes. #}
 {% macro replace_view(name, columns) %}
     {% do run_query(
         "create or replace view " ~ name ~ " comment '" ~ this_build() ~ "' as select " ~ columns
@@ -86,8 +89,8 @@
 
 
 {#
-    The latest cut of silver: its batch, and versions of the tables by name. A table of a topic that
-    was declared since is as it was created, empty.
+    The latest snapshot of silver: its batch, and the versions of the tables by name. The table of a
+    topic that was declared later has the version in which it was created, empty.
 #}
 {% macro latest_cut() %}
     {% set rows = run_query(
@@ -107,8 +110,9 @@
 {% endmacro %}
 
 
-{# Versions of what was read from silver, and of what was built from it, by name; empty at first, and
-   in a schema of its own, where nothing was published. #}
+{# The versions of the silver tables that were read for the last publication, and of the tables that
+   were built from them, by name. Both are empty before the first publication, and in a schema other
+   than `gold_build`, from which nothing is published. #}
 {% macro last_published() %}
     {% set rows = [] %}
     {% if target.schema == "gold_build" and adapter.get_relation(none, "gold", "cuts") is not none %}
@@ -141,8 +145,8 @@
 {% endmacro %}
 
 
-{# How many rows of silver have changed between what was published and a cut; a full refresh asks no
-   feed, as it may be the remedy for one that is gone. #}
+{# The number of rows of silver that changed between the last publication and a snapshot. A full
+   refresh reads no change feed, because it may be the remedy for a feed that is lost. #}
 {% macro count_changes(cut, seen) %}
     {% set feeds = [] %}
     {% for source in graph.sources.values() if source.schema == cut_schema() %}
@@ -156,8 +160,8 @@
 {% endmacro %}
 
 
-{# Models that were never published are built from scratch. In a schema of one's own a run leaves
-   those alone that were not selected. #}
+{# Drop models that were never published, so that they are built from scratch. In a schema other
+   than `gold_build`, models that were not selected are left alone. #}
 {% macro drop_what_was_not_published(built) %}
     {% set tables = graph.nodes.values() | selectattr("resource_type", "equalto", "model")
         | selectattr("config.materialized", "in", ["table", "incremental"]) %}

@@ -1,10 +1,10 @@
 {#
-    The gate between silver and gold: what a run may see of a table of silver. Silver says it in the
-    property `lakehouse.personal` of the table, by column; so it is the same for whoever runs dbt,
-    and for rows as for the change feeds.
+    The gate between silver and gold: what a run may see of a silver table. Silver declares this for
+    each column in the table property `lakehouse.personal`. The same rules therefore apply to
+    everyone who runs dbt, and to rows as well as change feeds.
 #}
 
-{# What the tables say that this run reads, by name of the table; fails if it is not understood. #}
+{# The rules of the tables that this run reads, by table name. Fails if a rule is not known. #}
 {% macro personal_columns() %}
     {% set found = {} %}
     {% for source in graph.sources.values() if source.schema == cut_schema() %}
@@ -23,7 +23,7 @@
 {% endmacro %}
 
 
-{# The columns of a table of silver as gold sees them; what is neither named here is as it is. #}
+{# The columns of a silver table as gold sees them. Columns without a rule are not changed. #}
 {% macro protected(personal) %}
     {% set hidden, shown = [], [] %}
     {% for column, how in (personal or {}).items() %}
@@ -42,5 +42,5 @@
 {% endmacro %}
 
 
-{# Whether a value is one that `protected` or silver's hash has put in the place of another. #}
+{# Whether a value has been replaced: masked by `protected`, or hashed by silver. #}
 {% macro is_protected(value) %}({{ value }} = '***' or {{ value }} rlike '^[0-9a-f]{64}$'){% endmacro %}

@@ -1,4 +1,4 @@
-{# Points per unit of currency that a line of a category earns, by the rules in dbt_project.yml. #}
+{# The points that a line of a category earns per currency unit, by the rules in dbt_project.yml. #}
 {% macro points_per_unit(category) %}
     cast(
         {{ var("points_per_currency_unit") }} * case {{ category }}
@@ -11,7 +11,7 @@
 {% endmacro %}
 
 
-{# The tier of so many points, by the rules in dbt_project.yml; the lowest is `basic`. #}
+{# The tier for a number of points, by the rules in dbt_project.yml. The lowest is `basic`. #}
 {% macro tier(points) %}
     case
         {% for name, least in var("tiers").items() | sort(attribute="1", reverse=true) %}
@@ -22,5 +22,5 @@
 {% endmacro %}
 
 
-{# Whether an order line is a purchase, for recommendations: of an item, and not a refund. #}
+{# Whether an order line is a purchase for recommendations: it has an item and is not a refund. #}
 {% macro is_purchase() %}item_id is not null and coalesce(price, 0) >= 0{% endmacro %}

@@ -1,5 +1,5 @@
--- Fails if a pair of items is not there once in each direction, equally strong in both by what does
--- not depend on the direction, or if more have both items than have the one.
+-- Fails if a pair of items does not exist exactly once in each direction, if support or lift differ
+-- between the directions, or if more baskets have both items than have the first.
 with affinity as (
 
     select * from {{ ref('item_affinity') }}

@@ -1,4 +1,4 @@
--- Fails if the balances of the accounts do not sum up to the entries of the ledger.
+-- Fails if the sum of the account balances differs from the sum of the ledger entries.
 with ledger as (
 
     select sum(points) as points from {{ ref('reward_ledger') }}

@@ -1,4 +1,4 @@
--- Fails if the ranks of an account are not 1, 2, 3, if it has the same item twice, or owns one.
+-- Fails if the ranks of an account are not 1, 2, 3, or if an item is recommended twice or owned.
 with recommendations as (
 
     select * from {{ ref('user_recommendations') }}

@@ -1,4 +1,4 @@
--- Fails if days, accounts and months do not sum up to the same revenue.
+-- Fails if days, accounts and months do not add up to the same revenue.
 with days as (
 
     select coalesce(sum(revenue), 0) as revenue from {{ ref('sales_by_day') }}

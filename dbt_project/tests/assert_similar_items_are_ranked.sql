@@ -1,4 +1,4 @@
--- Fails if the ranks of an item are not 1, 2, 3, or if it has the same one twice.
+-- Fails if the ranks of an item are not 1, 2, 3, or if it has the same similar item twice.
 with similar_items as (
 
     select * from {{ ref('similar_items') }}

@@ -1,4 +1,4 @@
-"""The books of a batch (invariants 2 and 7): what came in is applied, superseded or quarantined."""
+"""The audit of a batch (invariants 2 and 7): a message is applied, superseded or quarantined."""
 
 import datetime as dt
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class ReconciliationError(LakehouseError):
-    """A batch does not add up."""
+    """The counts of a batch do not add up."""
 
 
 class Watermarks(dict[str, dt.datetime]):
-    """By topic the latest event time of all batches so far; what comes behind it is late."""
+    """The latest event time of each topic in all batches so far. Earlier events are late."""
 
     @classmethod
     def read(cls, settings: LakeSettings, before: int) -> "Watermarks":
-        """As the books have them, before a batch."""
+        """Read the watermarks before the batch `before` from the audit."""
         found = cls()
         condition = f"silver_batch < {before} AND watermark IS NOT NULL"
         for row in DirectTable(RECONCILIATION, settings).rows(["topic", "watermark"], condition):
@@ -43,22 +43,24 @@ class Watermarks(dict[str, dt.datetime]):
         return found
 
     def after(self, topic: str, seen: dt.datetime | None) -> dt.datetime | None:
-        """A topic's watermark when an event time was seen: it never goes back."""
+        """A topic's watermark after the event time `seen`. It never moves back."""
         return max(filter(None, (self.get(topic), seen)), default=None)
 
     def advance(self, topic: str, seen: dt.datetime | None) -> None:
-        """Move a topic's watermark."""
+        """Advance a topic's watermark to the event time `seen`, if that is later."""
         if (latest := self.after(topic, seen)) is not None:
             self[topic] = latest
 
 
 @dataclass
 class TopicBooks:
-    """Counts of one topic in one batch; `messages_in` is counted on bronze, the rest on silver.
+    """The counts of one topic in one batch. `messages_in` is counted in bronze, the rest in silver.
 
-    watermark: the latest event time in the batch. late: messages behind the watermark of the
-    batches before. earliest: the earliest event time in the batch. oldest, newest: when its first
-    and its last message were published.
+    waiting: applied rows that miss a lookup.
+    late: messages whose event time is before the watermark of the previous batches.
+    watermark: the latest event time in the batch.
+    earliest: the earliest event time in the batch.
+    oldest, newest: publish times of the first and the last message.
     """
 
     messages_in: int = 0
@@ -79,12 +81,12 @@ class TopicBooks:
 
     @property
     def superseded(self) -> int:
-        """Good messages that made no row: stale, or sent twice."""
+        """Good messages that did not make or change a row: stale, or sent twice."""
         return self.good - self.applied
 
 
 class Books:
-    """Counts of one batch by topic."""
+    """The counts of one batch by topic."""
 
     def __init__(self, batch_id: int, watermarks: Watermarks) -> None:
         self.batch_id = batch_id
@@ -98,9 +100,10 @@ class Books:
         decoded: Mapping[str, Decoded],
         topics: TopicFile,
     ) -> None:
-        """Count what came, by bronze's logs if they tell it, and what was decoded.
+        """Count the messages that came in and the rows that were decoded.
 
-        For Spark it is the one job that fills the cache of all rows.
+        The messages are counted from bronze's logs if possible. If Spark counts, this is the one
+        job that fills the cache of all rows.
         """
         for name, messages in (arrivals.messages if arrivals else {}).items():
             if messages:
@@ -123,7 +126,7 @@ class Books:
                 books.watermark, books.earliest, books.oldest, books.newest = instants
 
     def _count_in_driver(self, rows: pa.Table, topic: Topic) -> None:
-        """As `_decoded`, of rows that are here."""
+        """As `_decoded`, for rows in the driver."""
         if not rows.num_rows:
             return
         books = self.topics.setdefault(topic.name, TopicBooks())
@@ -145,7 +148,7 @@ class Books:
         if topic.kind == "events" and topic.event_time:
             at = F.when(F.col(REASON).isNull(), F.col(snake_case(topic.event_time)))
         late = F.count_if(at < F.lit(known)) if known else F.lit(0)
-        # What claims to be of the future would have all that follows be late.
+        # An event time in the future would make all later messages late.
         moved = F.when(at.isNotNull(), F.least(at, F.col("publish_time")))
         instants = F.max(moved), F.min(at), F.min("publish_time"), F.max("publish_time")
         micros = [F.unix_micros(each) for each in instants]
@@ -153,7 +156,7 @@ class Books:
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)
 
     def count_applied(self, opened: OpenTables, topics: TopicFile) -> None:
-        """Count by the batch id in the tables: a replay, which writes nothing, books the same."""
+        """Count the rows with this batch id. A replay writes nothing, but books the same counts."""
         for name, books in self.topics.items():
             if books.good:
                 written = rows_of_batch(opened, topics, topics.topics[name], self.batch_id)
@@ -161,7 +164,7 @@ class Books:
 
     @property
     def messages_in(self) -> int:
-        """How many messages came, of all topics."""
+        """The number of messages that came in, over all topics."""
         return sum(books.messages_in for books in self.topics.values())
 
     def totals(self) -> dict[str, int]:
@@ -176,7 +179,7 @@ class Books:
         """Rows for `silver.reconciliation`.
 
         Raises:
-            ReconciliationError: a topic does not add up.
+            ReconciliationError: the counts of a topic do not add up.
         """
         rows = []
         for name, books in self.topics.items():
@@ -200,14 +203,14 @@ class Books:
         return rows
 
     def tell(self, now: dt.datetime) -> None:
-        """Tell the metrics how old the messages are by the time that they can be read."""
+        """Report to the metrics how old the messages are now that they can be read."""
         for name, books in self.topics.items():
             if books.oldest and books.newest:
                 instants = (each.timestamp() for each in (books.oldest, books.newest, now))
                 metrics.readable(name, *instants)
 
     def advance(self) -> None:
-        """Move the watermarks, as the batch is booked."""
+        """Advance the watermarks. Called when the batch has been booked."""
         for name, books in self.topics.items():
             self._watermarks.advance(name, books.watermark)
 
@@ -215,7 +218,7 @@ class Books:
 def rows_of_batch(
     opened: OpenTables, topics: TopicFile, topic: Topic, batch_id: int
 ) -> tuple[int, int]:
-    """How many rows a batch made or changed of a topic, and how many of them miss a lookup."""
+    """How many rows of a topic a batch made or changed, and how many of them miss a lookup."""
     if topic.kind == "changelog":
         return opened(state_table(topic)).count(f"silver_batch = {batch_id}"), 0
     table = opened(enriched_table(topic, topics))

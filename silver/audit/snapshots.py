@@ -1,4 +1,4 @@
-"""Cuts: which versions of all tables belong together, one after each batch of silver."""
+"""Snapshots of the lake: the table versions that belong together after each batch of silver."""
 
 import datetime as dt
 import json
@@ -16,12 +16,13 @@ from silver.contract.tables import CUTS, silver_tables
 
 @dataclass(frozen=True)
 class Cut:
-    """A row of `silver.cuts`.
+    """A snapshot: a row of `silver.cuts`.
 
-    committed_at: later than that of each cut before, also where the clock was set back: the latest
-        one is the newest cut, as batches do not rise when rows are taken back or people forgotten.
-    positions: by topic, the offset in the bronze table up to which silver has read, as Spark
-        writes it.
+    committed_at: later than in all earlier snapshots, even if the clock was set back. The newest
+        snapshot is therefore the one with the latest `committed_at`. The batch number cannot tell,
+        because it does not increase when records are replayed from quarantine or people forgotten.
+    positions: by topic, the offset in the bronze table up to which silver has read, in Spark's
+        format.
     """
 
     silver_batch: int
@@ -33,11 +34,11 @@ class Cut:
     def now(
         cls, opened: OpenTables, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
     ) -> "Cut":
-        """The cut of a batch that is about to end.
+        """The snapshot of a batch that is about to end.
 
-        Of silver the versions now, as nobody else writes them, and of the cuts the one that this
-        makes; of a bronze table the last version that was read in whole, from the offsets
-        (`sources`) at which the batch ends.
+        Silver's tables have their current versions, because nothing else writes them. `silver.cuts`
+        has the version that appending this snapshot creates. A bronze table has the last version
+        that was read completely, according to the offsets (`sources`) at which the batch ends.
         """
         tables = {table.full_name: opened(table) for table in silver_tables(topics)}
         versions = {name: table.version for name, table in tables.items()}
@@ -52,16 +53,20 @@ class Cut:
         return cls(batch_id, instant, versions, positions)
 
     def row(self) -> dict[str, Any]:
-        """As `silver.cuts` has it."""
+        """The snapshot as a row of `silver.cuts`."""
         return asdict(self)
 
 
 def latest_cut(
     settings: LakeSettings, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
 ) -> Cut | None:
-    """The last cut that was made, of those whose `silver_batch` and `committed_at` fit, or None.
+    """The newest snapshot that fits; None if there is none.
 
-    Cuts are kept for `history_days`, as the versions that they name are.
+    Snapshots are kept for `history_days`, like the table versions that they name.
+
+    Args:
+        settings: the lake.
+        among: whether a snapshot fits, given its `silver_batch` and `committed_at`.
     """
     table = DirectTable(CUTS, settings)
     made = [row for row in table.rows(["silver_batch", "committed_at"]) if among(row)]
@@ -74,6 +79,6 @@ def latest_cut(
 
 
 def last_batch(settings: LakeSettings) -> int:
-    """The last batch of the silver query that has a cut, -1 if none has."""
+    """The last batch of the silver query that has a snapshot; -1 if none has."""
     made = DirectTable(CUTS, settings).column("silver_batch").to_pylist()
     return int(max(made, default=-1))

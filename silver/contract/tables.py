@@ -1,8 +1,9 @@
 """Silver's table contracts, derived from the topic file. This is what gold and BI rely on.
 
-Every row carries `position`, the place of the message it was made from: a total order, compared
-field by field. Where partitions were added to a topic, its first field `order_time` orders messages
-of different partitions (`pulsar_spark/eras.py`); it is NULL before that, which is before all.
+Every row has the `position` of the message that it was made from. Positions are compared field by
+field, and form a total order. If partitions were added to a topic, the first field `order_time`
+orders messages of different partitions (`pulsar_spark/eras.py`). It is NULL for earlier messages,
+and NULL comes first.
 """
 
 import json
@@ -18,14 +19,14 @@ POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDE
 
 BATCHES = ("arrived_batch", "silver_batch")
 
-# Whoever follows a table takes its changes, and not the table: gold, `lakehouse publish-table`.
+# Gold and `lakehouse publish-table` read the changes of a table rather than the whole table.
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
-# Property: a change marks the old row beside its file. Not every reader knows such marks.
+# Property: a change marks the old row outside its file. Not every reader supports such marks.
 DELETION_VECTORS = "delta.enableDeletionVectors"
 
-# By column what is personal and what gold sees of it (macros/protected.sql): `mask`, `null`, `hash`
-# of the column beside it, or, within the row of a lookup, nothing (`leave out`).
+# Property: for each personal column, what gold sees of it (macros/protected.sql): `mask`, `null`,
+# `hash` (in a column of its own), or, within the row of a lookup, nothing (`leave out`).
 PERSONAL = "lakehouse.personal"
 
 QUARANTINE = TableSpec(
@@ -109,7 +110,7 @@ def field_columns(topic: Topic) -> list[Column]:
 
 
 def own_columns(topic: Topic) -> list[Column]:
-    """The columns of the fields, and of their hashes where gold sees those."""
+    """The columns of the fields, and of the hashes that gold sees instead of some fields."""
     hashes = [
         Column(hash_column(name), "string", f"Keyed hash of the field {name}")
         for name in topic.hashed
@@ -118,7 +119,7 @@ def own_columns(topic: Topic) -> list[Column]:
 
 
 def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[str, str]:
-    """The property that says what gold sees of a table; none if that is all."""
+    """The property that says what gold sees of a table; empty if gold sees everything."""
     found = {}
     for name, spec in topic.fields.items():
         if spec.is_protected:
@@ -131,7 +132,7 @@ def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[s
 
 
 def lookup_columns(topic: Topic) -> list[Column]:
-    """What a looked-up row has: the topic's columns, and what became of the key."""
+    """The columns of a looked-up row: those of the topic, and what became of the key."""
     found = field_columns(topic)
     if topic.merged_into:
         found.append(_resolved(topic))
@@ -161,8 +162,8 @@ def state_table(topic: Topic) -> TableSpec:
         f"{topic.name}_state",
         f"Latest message per key of {topic.name}, deleted keys included",
         (*columns, *_MADE_FROM),
-        # A change rewrites a mark of the old row and not the file that it is in, so the cost of a
-        # batch does not grow with the table.
+        # A change marks the old row instead of rewriting its file, so the cost of a batch does not
+        # grow with the table.
         {
             **_statistics(searched),
             **CHANGE_FEED,
@@ -191,7 +192,10 @@ def _orders(topic: Topic) -> str:
 
 
 def history_table(topic: Topic) -> TableSpec:
-    """All versions of a changelog (type 2). Grain: one message, valid for a span of event time."""
+    """All versions of a changelog (SCD type 2). Grain: one message, valid for a time span.
+
+    The span is in event time.
+    """
     mark = Column("mark", "string", "Instead of a key: `truncated`, which ended what is older")
     return TableSpec(
         "silver",
@@ -247,7 +251,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
 
 
 def view_table(view: View) -> TableSpec:
-    """What a view with a key computes. Grain: its key."""
+    """The table of a view with a key (a materialized view). Grain: the key of the view."""
     return TableSpec(
         "silver",
         view.name,
@@ -266,15 +270,16 @@ def _names(*topics: Topic) -> frozenset[str]:
 
 
 def _statistics(columns: list[str]) -> dict[str, str]:
-    """Statistics of the columns that are searched by, as others only cost the writer time.
+    """The property that limits statistics to the columns used for searching.
 
-    By default the first 32 columns have them, and structs count field by field.
+    Statistics of other columns only cost the writer time. By default, the first 32 columns have
+    statistics, and each field of a struct counts as one.
     """
     return {"delta.dataSkippingStatsColumns": ",".join(columns)}
 
 
 def silver_tables(topics: TopicFile) -> list[TableSpec]:
-    """All tables the silver query owns."""
+    """All tables that the silver query owns."""
     return [
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),

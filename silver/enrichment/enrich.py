@@ -1,9 +1,13 @@
-"""Events with the rows they refer to (invariants 4 and 8): one table, one MERGE a batch at most.
+"""Joins events with the rows they refer to (invariants 4 and 8).
 
-A record is written at once, with NULL where the state has no row yet; the batch that brings the
-row completes it, and leaves alone what was found before. What is missing is a view of the table.
-Records of new keys are appended, others come by the MERGE that completes; a crash in between is
-mended by the batch that is run again, which finds both done or does them.
+There is one table per topic, and at most one MERGE per batch.
+
+A record is written immediately, with NULL where the state has no row yet. The batch that brings the
+row completes the record, and does not change lookups that were found before. Incomplete records are
+shown by a view of the table.
+
+Records with new keys are appended. The others are written by the MERGE that completes records. If
+the job crashes in between, the batch is run again, and does whichever of the two is not done yet.
 
 A later message for the same key replaces the record: a changed resend is an update.
 """
@@ -35,7 +39,11 @@ RESOLVED = "resolved_id"
 
 @dataclass(frozen=True)
 class Enriched:
-    """The table of a topic's enriched events, as Spark and as we open it; Spark takes longer."""
+    """The table of a topic's enriched events.
+
+    delta: opens the table in Spark, which takes longer.
+    direct: the table, opened without Spark.
+    """
 
     topic: Topic
     table: TableSpec
@@ -52,22 +60,22 @@ def apply_events(
     *,
     small: bool,
 ) -> None:
-    """Write a batch to `silver.enriched_<topic>`; replay-safe.
+    """Write a batch to `silver.enriched_<topic>`. A replay changes nothing.
 
-    A small batch of keys that are new, as most are, is looked up and appended here in the driver,
+    Most keys are new. A small batch with only new keys is looked up and appended in the driver,
     which takes a tenth of the time of Spark's MERGE.
 
     Args:
         enriched: the table.
-        decoded: records of the batch, None if it has none.
-        lookups: of the topic.
+        decoded: the records of the batch, None if it has none.
+        lookups: the lookups of the topic.
         batch_id: id of the batch.
         small: whether the batch has few records.
     """
     waiting = waiting_for(enriched, lookups)
     append = _append_directly if small else _append_by_spark
     if decoded and append(enriched, decoded, lookups, batch_id):
-        decoded = None  # and only those that waited are left
+        decoded = None  # only incomplete records are left
     keys = enriched.topic.key_columns
     unknown = _unknown(enriched, lookups)
     columns = [*_brought(enriched), "arrived_batch", *unknown]
@@ -78,7 +86,7 @@ def apply_events(
         parts.append(arrived.select(*columns))
     if not parts:
         return
-    # Kept, as each lookup asks for its keys: without it the union above is computed for each.
+    # Cached, because each lookup reads the keys, and would otherwise compute the union again.
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
     try:
         source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
@@ -86,7 +94,7 @@ def apply_events(
             few = records.count() <= FEW_WAITING
             _complete(enriched, F.broadcast(source) if few else source, lookups).execute()
         elif not small and not waiting and _is_new(enriched, records):
-            # A replay finds its keys, and so comes to the MERGE, which then changes nothing.
+            # A replay finds its keys in the table. It runs the MERGE, which then changes nothing.
             _append(enriched, source)
         else:
             values = all_of(source)
@@ -98,9 +106,11 @@ def apply_events(
 def _append_directly(
     enriched: Enriched, decoded: Decoded, lookups: Sequence[LookupState], batch_id: int
 ) -> bool:
-    """Append few records of keys that are new; False, and nothing is done, if they are not.
+    """Append a small number of records if all keys are new.
 
-    Those that a batch which is run again has appended already are left as they are.
+    Returns:
+        True if the records are in the table: appended now, or by an earlier run of this batch.
+        False if nothing was done, because a key is known, or a lookup needs Spark.
     """
     if not all(lookup.is_direct for lookup in lookups):
         return False
@@ -116,7 +126,10 @@ def _append_directly(
 
 
 def _have_arrived(enriched: Enriched, records: pa.Table, batch_id: int) -> bool:
-    """Whether all records are there, at their positions and by this batch: an append is whole."""
+    """Whether this batch has already written all records, with the same positions.
+
+    An append is atomic, so it has written either all records or none.
+    """
     columns = [*enriched.topic.key_columns, "position"]
     there = enriched.direct.table(columns, f"arrived_batch = {batch_id}")
     wanted, known = (
@@ -129,7 +142,10 @@ def _have_arrived(enriched: Enriched, records: pa.Table, batch_id: int) -> bool:
 def _append_by_spark(
     enriched: Enriched, decoded: Decoded, lookups: Sequence[LookupState], batch_id: int
 ) -> bool:
-    """The same, of many records: their keys alone come to the driver, if they are numbers."""
+    """As `_append_directly`, for many records. The driver collects only their keys, all integers.
+
+    Keys of other types are not collected, and nothing is appended.
+    """
     keys, kinds = enriched.topic.key_columns, enriched.topic.fields
     if not all(kinds[name].type in ("int", "long") for name in enriched.topic.key):
         return False
@@ -150,19 +166,19 @@ def _append(enriched: Enriched, source: DataFrame) -> None:
 
 
 def _unknown(enriched: Enriched, lookups: Sequence[LookupState]) -> dict[str, Column]:
-    """The columns of the lookups, as nothing is known yet."""
+    """The columns of the lookups, all NULL."""
     types = {column.name: column.type for column in enriched.table.columns}
     names = [name for lookup in lookups for name in (lookup.name, lookup.version)]
     return {name: F.lit(None).cast(types[name]) for name in names}
 
 
 def _brought(enriched: Enriched) -> list[str]:
-    """The columns that a record has of itself."""
+    """The columns that a record has without its lookups."""
     return [*(c.name for c in own_columns(enriched.topic)), "position", "publish_time"]
 
 
 def _is_new(enriched: Enriched, records: DataFrame) -> bool:
-    """Whether no key of some records is in the table; then an append does, at half the cost."""
+    """Whether the table has none of these keys. Then an append suffices, at half the cost."""
     keys = enriched.topic.key_columns
     low, high = records.agg(F.min(keys[0]), F.max(keys[0])).collect()[0]
     near = enriched.delta().toDF().where(F.col(keys[0]).between(low, high))
@@ -170,8 +186,11 @@ def _is_new(enriched: Enriched, records: DataFrame) -> bool:
 
 
 def _complete(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
-    """A MERGE that updates records which are there. If it is not to insert, Spark can send a small
-    source to where the table is; else it sorts all of the table."""
+    """A MERGE that updates existing records.
+
+    If no insert is added to it, Spark can broadcast a small source; otherwise it sorts the whole
+    table.
+    """
     better = ["s.missing_lookups < t.missing_lookups"]
     moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.chains]
     better += [f"NOT (s.`{name}` <=> t.`{name}`)" for name in moving]
@@ -184,8 +203,9 @@ def _complete(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupSta
 def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[DataFrame]:
     """Records that miss a lookup whose row this batch has touched.
 
-    Where it is looked up as of the event time, also those that a version of this batch is nearer to
-    than what they have.
+    For a lookup as of the event time, these are all records whose event time is not before the
+    earliest version in this batch of their key, or of a key on its merge chain. A truncation counts
+    as a version of every key.
     """
     touched = [lookup for lookup in lookups if lookup.changed is not None]
     if not touched or (
@@ -217,12 +237,12 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
 
 
 def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) -> DataFrame:
-    """The records with their unknown lookups filled in where the state can, and `missing_lookups`.
+    """Fill in the records' unknown lookups from the state, and add `missing_lookups`.
 
-    The state is first cut down to the keys of the batch, which are broadcast: the cost of the
-    join proper then depends on the batch, not on the state. What is left of the state is broadcast
-    too if the batch is small. For a large batch a small state is broadcast as it is: to find the
-    keys of the batch would cost more.
+    The state is first reduced to the keys of the batch, which are broadcast. The cost of the join
+    itself then depends on the batch, and not on the state. If the batch is small, the reduced state
+    is broadcast, too. For a large batch, a small state is broadcast whole, because finding the keys
+    of the batch would cost more.
     """
     missing: list[Column] = [F.lit(0)]
     result = records
@@ -257,13 +277,16 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
 
 
 def _row_of(lookup: LookupState) -> list[Column]:
-    """The columns of a looked-up row; a history has no survivors, which depend on the instant."""
+    """The columns of a looked-up row.
+
+    A history has no canonical keys, because they depend on the instant; `_resolve` adds them.
+    """
     own = {RESOLVED: F.col(lookup.key).alias(RESOLVED)} if lookup.at else {}
     return [own.get(name, F.col(name)) for name in lookup.columns]
 
 
 def _resolve(records: DataFrame, lookup: LookupState) -> DataFrame:
-    """The records, with the survivor of then in the row of a key that was merged then."""
+    """Set the canonical key in looked-up rows whose key was merged at the event time."""
     ends = lookup.chains.ends(records.sparkSession) if lookup.chains else None
     if ends is None or lookup.at is None:
         return records
@@ -276,7 +299,7 @@ def _resolve(records: DataFrame, lookup: LookupState) -> DataFrame:
 
 
 def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Table:
-    """As `look_up`, for records in the driver, without the columns of their lookups."""
+    """As `look_up`, for records in the driver that do not have the lookup columns yet."""
     missing = pa.array([0] * records.num_rows, pa.int32())
     for lookup in lookups:
         wanted = records[lookup.on].combine_chunks()

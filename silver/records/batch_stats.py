@@ -57,8 +57,8 @@ class Arrivals:
                 table stores them; the begin is None for a topic that is new.
 
         Returns:
-            The size; None if the logs do not give it. This is so for a topic that is read from its
-            beginning, for a part of a version, and for a span of more than 200 versions.
+            The size; None if the logs do not give it: for a topic that is read from its beginning,
+            a part of a version, or a span of more than 200 versions.
         """
         messages, size = {}, 0
         for name, (begin, end) in spans.items():
@@ -76,7 +76,7 @@ def _appended(
     begin: Mapping[str, Any] | None,
     end: Mapping[str, Any],
 ) -> tuple[int, int] | None:
-    """Rows and bytes appended between two offsets of a table; None if the log does not tell."""
+    """Rows and bytes appended between two offsets of a table; None if the log lacks them."""
     if begin is None or not _is_between_versions(begin) or not _is_between_versions(end):
         return None
     versions = range(begin["reservoirVersion"], end["reservoirVersion"])

@@ -1,8 +1,8 @@
-"""Payload bytes to typed rows. What does not fit gets a reason, never a NULL in silence.
+"""Decodes payload bytes into typed rows. A value that does not fit gets a reason, never just NULL.
 
-The fields are read in `parse.py`, and what their types accept is decided in `field_types.py`.
+`parse.py` reads the fields, and `field_types.py` decides which values their types accept.
 
-Money: `decimal(p,s)` takes the JSON number as it is written and rounds it once, half up, to the
+Money: `decimal(p,s)` takes the JSON number exactly as written and rounds it once, half up, to the
 declared scale: 13.750000000000002 becomes 13.75, 0.005 becomes 0.01.
 """
 
@@ -24,10 +24,10 @@ from silver.records.reasons import reason
 
 
 class Decoder:
-    """Turns messages of one topic into rows.
+    """Decodes the messages of one topic into rows.
 
-    The columns of its plan are made once: it takes Python longer to make them than Spark to run
-    them on a small batch.
+    The columns of its plan are built only once, because Python takes longer to build them than
+    Spark takes to run them on a small batch.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class Decoder:
         schemas: Mapping[int, Schema] = MappingProxyType({}),
         secret: PseudonymSecret | None = None,
     ) -> None:
-        """What it needs beside the topic.
+        """Build the columns.
 
         Args:
-            topic: whose messages it decodes.
-            schemas: the versions of the topic's schema, where it is read by the registry.
-            secret: key of the hashes, where the topic has hashed fields.
+            topic: the topic of the messages.
+            schemas: the known versions of its schema, if the topic uses the schema registry.
+            secret: the key of the hashes, if the topic has hashed fields.
         """
         own = {"_deletes": _deletes(topic), "_truncates": _truncates(topic), **_present(topic)}
         self._steps = [*steps(topic, schemas), own]
@@ -57,12 +57,18 @@ class Decoder:
         ]
 
     def rows(self, messages: DataFrame) -> DataFrame:
-        """Rows of the topic's columns with `is_deleted`, `position`, `publish_time` and more.
+        """Decode messages.
 
-        `_reason` is NULL for a good record; for others the columns of the topic have no meaning.
-        `_came` is what came: `AS_IT_CAME`. Rows of a topic that truncates have `mark` also:
-        `truncated` for a message that does. Those of partial updates have `_present`, the fields
-        that the message has. Those of a topic with a history have `valid_from`.
+        Returns:
+            One row per message, with the topic's columns, `is_deleted`, `position`,
+            `publish_time`, and:
+
+            - `_reason`: why the message is rejected; NULL for a good one. In a rejected row, the
+              topic's columns have no meaning.
+            - `_came`: the original columns `AS_IT_CAME`.
+            - `mark`, if the topic has marks: `truncated` for a message that truncates.
+            - `_present`, for partial updates: the fields that the message has.
+            - `valid_from`, for a topic with a history.
         """
         for step in self._steps:
             messages = messages.withColumns(step)
@@ -70,7 +76,7 @@ class Decoder:
 
 
 def without_what_was_good(rows: DataFrame) -> DataFrame:
-    """Decoded rows that say of refused ones alone what came: so they are half as large to keep."""
+    """Keep the original columns of rejected rows only, so that cached rows are half as large."""
     return rows.withColumn(CAME, F.when(F.col(REASON).isNotNull(), F.col(CAME)))
 
 
@@ -118,6 +124,6 @@ def _truncates(topic: Topic) -> Column:
 
 
 def _follows(topic: Topic, rule: Rule) -> Column:
-    # The constant takes the type of the field: a cast of the field could fail on some message.
+    # Cast the constant to the type of the field; a cast of the field could fail for some message.
     equals = F.lit(rule.equals).cast(sql_type(topic.fields[rule.field]))
     return F.coalesce(value(topic, rule.field) == equals, F.lit(False))

@@ -1,10 +1,12 @@
-"""What the types of a topic file accept, as Spark columns: docs/topic-files.md, "Types".
+"""Spark columns that check and convert values by the types of a topic file.
 
-`from_json` decides about booleans, integers and numbers. It is too lenient about the rest: it takes
-an object for a string, "13,75" for 1375, and "12:30" for a time of today. So it reads dates, times
-and bytes as strings, which are checked here. Strings and decimals cannot be checked once they are
-read, so regular expressions find the few payloads whose text needs a closer look. They begin with
-the name of a field, as Java then searches several times faster.
+docs/topic-files.md, section "Types", says what each type accepts.
+
+`from_json` checks booleans, integers and numbers. It is too lenient for the other types: it accepts
+an object as a string, "13,75" as 1375, and "12:30" as a time today. Dates, times and bytes are
+therefore read as strings, and checked here. Strings and decimals cannot be checked after they are
+read, so regular expressions find the few payloads whose text needs a closer look. The expressions
+begin with the name of a field, because Java then searches several times faster.
 """
 
 from functools import reduce
@@ -16,7 +18,8 @@ from pyspark.sql import functions as F
 from lake.topics.topic import FieldSpec, Topic
 from silver.contract.tables import sql_type
 
-# Java's regular expressions; possessive, so that a long payload needs no deep stack.
+# Java regular expressions. Their quantifiers are possessive, so that a long payload does not need a
+# deep stack.
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]{1,4})?"
 _LONGEST = 1000  # characters of a number; Spark's JSON parser has the same limit
 _INTEGER = r"\A-?(?:0|[1-9][0-9]{0,18})\z"
@@ -30,37 +33,38 @@ FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 _LARGEST = 1.7976931348623157e308
 
-# Decimals of more digits in the exponent could keep Java busy for hours.
+# A decimal with more digits in its exponent could keep Java busy for hours.
 _BAD_TEXT = rf'"(?!(?=[^"]{{1,{_LONGEST}}}+"){_NUMBER}")'
 _BAD_EXPONENT = r"[-0-9.]++[eE][+-]?+[0-9]{5}"
 _REST_OF_STRING = r'[^"\\]*+(?:\\.[^"\\]*+)*+"'
-# Letters, digits and `_` as escapes. In a name they would hide a field from these expressions.
+# Letters, digits and `_` written as escapes. In a name, they would hide a field from these
+# expressions.
 _PLAIN = r"u00(?:3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 _ESCAPED_NAME = rf'(?s)"[^"\\]*+(?:\\(?!{_PLAIN}).[^"\\]*+)*+\\{_PLAIN}{_REST_OF_STRING}\s*+:'
 ESCAPED = "a name in the payload has letters or digits written as escapes"
 
 
 def read_type(spec: FieldSpec) -> str:
-    """The type as which `from_json` reads a field."""
+    """The type with which `from_json` reads a field."""
     if spec.type in ("date", "timestamp", "binary"):
         return "string"
     return "bigint" if spec.type == "timestamp_ms" else sql_type(spec)
 
 
 def is_text(spec: FieldSpec) -> bool:
-    """Whether only a JSON string is such a value, and its text does not tell."""
+    """Whether only JSON strings are valid values. A text as read does not show what it was."""
     return spec.type in ("string", "binary")
 
 
 def is_converted(spec: FieldSpec) -> bool:
-    """Whether the column's value is not simply what was read."""
+    """Whether a value must be checked or converted after `from_json` has read it."""
     return spec.type in ("double", "date", "timestamp", "timestamp_ms", "binary")
 
 
 def value_of(read: Column, spec: FieldSpec) -> Column:
-    """The column's value, of what was read as `read_type`; NULL where the type does not accept it.
+    """The value of a field, from a value read as `read_type`; NULL if the type does not accept it.
 
-    Times without an offset are UTC, as is the session's time zone.
+    Times without an offset are in UTC, which is the session's time zone.
     """
     match spec.type:
         case "double":
@@ -70,7 +74,7 @@ def value_of(read: Column, spec: FieldSpec) -> Column:
             return F.when(date >= F.lit(FIRST_DATE).cast("date"), date)
         case "timestamp":
             text = F.when(read.rlike(rf"\A{_DATE}(?:[T ]{_TIME})?\z"), read)
-            short = F.substring(text, 17, 1).isin("Z", "+", "-")  # Spark wants the seconds then
+            short = F.substring(text, 17, 1).isin("Z", "+", "-")  # Spark needs the seconds then
             whole = F.concat(F.substring(text, 1, 16), F.lit(":00"), F.substring(text, 17, 6))
             instant = F.when(short, whole).otherwise(text).try_cast("timestamp")
             first, last = (F.timestamp_millis(F.lit(each)) for each in _BOUNDS)
@@ -89,7 +93,7 @@ _BOUNDS = (FIRST_MILLISECOND, LAST_MILLISECOND + 1)
 
 
 def value_of_text(text: Column, spec: FieldSpec) -> Column:
-    """The value of a part of a message key, which has no types: the text decides."""
+    """The value of a part of a message key. The key has no types, so only the text counts."""
     is_number = (F.length(text) <= _LONGEST) & text.rlike(rf"\A{_NUMBER}\z")
     match spec.type.partition("(")[0]:
         case "boolean":
@@ -102,14 +106,14 @@ def value_of_text(text: Column, spec: FieldSpec) -> Column:
 
 
 def has_escaped_name(json: Column) -> Column:
-    """Whether a name in a JSON text could be a field's without being written as it is."""
+    """Whether a JSON text has a name that may be a field's, but is written with escapes."""
     return F.contains(json, F.lit(r"\u00")) & json.rlike(_ESCAPED_NAME)
 
 
 def without_bad_decimals(json: Column, topic: Topic) -> Column:
-    """A JSON text with a string that is no number wherever a decimal is none.
+    """A JSON text in which `"?"`, which is not a number, replaces each invalid decimal.
 
-    `from_json` drops the commas of numbers in strings, and reads digits of other scripts.
+    `from_json` would drop the commas of numbers in strings, and read digits of other scripts.
     """
     decimals = (name for name, spec in topic.fields.items() if spec.type.startswith("decimal"))
     names = sorted({_name_in_json(topic, name) for name in decimals})
@@ -122,7 +126,7 @@ def without_bad_decimals(json: Column, topic: Topic) -> Column:
 
 
 def may_be_no_string(read: Column, json: Column, topic: Topic, name: str) -> Column:
-    """Whether what was read as a string might be something else in the JSON text; may be NULL."""
+    """Whether a value read as a string may be something else in the JSON text; may be NULL."""
     begins = [read.between(first, last) for first, last in (('"', ":"), ("[", "\\"), ("{", "|"))]
     looks_so = reduce(or_, begins) | read.isin("true", "false")
     return looks_so & json.rlike(rf'"{_name_in_json(topic, name)}"\s*+:\s*+[^"n\s]')

@@ -1,16 +1,16 @@
-"""The text of a payload as the fields of its topic: what was sent, and the values of their types.
+"""Parses the text of a payload into the fields of its topic: as sent, and as values of their types.
 
 The steps of `steps` add these columns to a message, one after the other:
 
-    _read       the text (`text_of_payload`), if it can be parsed safely
-    _parsed     what it consists of: the row, or the envelope around it
+    _read       the JSON text (`text_of_payload`), or the problem if it cannot be parsed safely
+    _parsed     the parsed text: the row, or the envelope around it
     _empty      whether there is no payload
     _key        the parts of the message key
-    _json       the row as JSON has it, NULL where something cannot be read as its type
-    _value      of it what is converted: values of the types, NULL where a type does not accept one
-    _odd        whether something does not fit, or might not
-    _again      if so, what it consists of, less typed
-    _text       the row in that
+    _json       the row as parsed, with NULL where a value cannot be read as its type
+    _value      the values that need conversion, with NULL where the type does not accept one
+    _odd        whether a value does not fit, or may not fit
+    _again      for an odd message, the text parsed again with looser types
+    _text       the row in `_again`
 """
 
 from collections.abc import Mapping
@@ -41,11 +41,11 @@ UPSERTS = ("c", "u", "r")
 
 
 def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]]:
-    """The columns to add to messages, one after the other; those of a step need those before.
+    """The columns to add to messages, step by step. Each step needs the columns of earlier steps.
 
     Args:
-        topic: of the messages.
-        schemas: the versions of the topic's schema, where it is read by the registry.
+        topic: the topic of the messages.
+        schemas: the known versions of the topic's schema, if the topic uses the schema registry.
     """
     typed = F.from_json("_read.json", _wrapped(topic, _typed_schema(topic)), _options())
     again = F.from_json("_read.json", _wrapped(topic, _loose_schema(topic)), _options())
@@ -62,14 +62,14 @@ def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]
 
 
 def value(topic: Topic, name: str) -> Column:
-    """The value of a field, wherever a message has it; NULL where there is none."""
+    """The value of a field, from the payload or the message key; NULL if the message has none."""
     spec = topic.fields[name]
     found = _accepted(topic, name)
     if spec.absent is not None:
         found = F.when(~_is_absent(name, spec), found)
-    if name in topic.key:  # a tombstone or a bare value has its key in the message key alone
+    if name in topic.key:  # a tombstone or a bare value has its key only in the message key
         from_key = F.get("_key", F.lit(topic.key.index(name)))
-        if topic.envelope:  # whose keys are JSON objects as well
+        if topic.envelope:  # with an envelope, the message key may be a JSON object
             from_key = F.coalesce(F.get_json_object("key", f"$.{name}"), from_key)
         return F.when(has_key_outside(topic), value_of_text(from_key, spec)).otherwise(found)
     return found
@@ -81,7 +81,7 @@ def _is_absent(name: str, spec: FieldSpec) -> Column:
 
 
 def is_of_another_type(topic: Topic, name: str) -> Column:
-    """Whether a payload has something as a field that the field's type does not accept."""
+    """Whether a payload has a value for a field that the field's type does not accept."""
     spec = topic.fields[name]
     read, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
     if spec.path:
@@ -96,14 +96,14 @@ def is_of_another_type(topic: Topic, name: str) -> Column:
 
 
 def has_key_outside(topic: Topic) -> Column:
-    """Whether a message has its key not in the payload."""
+    """Whether the key of a message is only in the message key, and not in the payload."""
     if topic.format == "json":
         return F.col("_empty")
     return F.col("_empty") | F.coalesce("_read.is_bare", F.lit(False))
 
 
 def at_path(path: str, kind: str) -> Column:
-    """What lies at a path in the payload, read as a type."""
+    """The value at a path in the payload, read as the type `kind`."""
     for part in reversed(path.split(".")):
         kind = f"struct<`{part}`:{kind}>"
     found = F.from_json("_read.json", kind, _options())
@@ -113,12 +113,12 @@ def at_path(path: str, kind: str) -> Column:
 
 
 def _is_foreign(topic: Topic) -> bool:
-    """Whether the text is not only ours, but a producer's JSON."""
+    """Whether the text may be a producer's JSON, rather than JSON that we have written."""
     return topic.format in ("json", "registry")
 
 
 def _safe(topic: Topic) -> Column:
-    """What was read, with a text that may be parsed; a text that may not is a problem."""
+    """`_read` with a text that is safe to parse; an unsafe text becomes a problem."""
     text = F.col("_read.json")
     escaped = F.when(has_escaped_name(text), F.lit(ESCAPED))
     problem = F.coalesce("_read.problem", escaped)
@@ -140,9 +140,9 @@ def _is_odd(topic: Topic) -> Column:
 
 
 def _parts_of_key(topic: Topic) -> Column:
-    """The message key where it counts, split if the key of the topic has several fields.
+    """The parts of the message key, one for each field of the topic's key.
 
-    NULL if it has not as many parts.
+    NULL if the key is in the payload, or if the number of parts is wrong.
     """
     parts = F.array("key") if len(topic.key) == 1 else F.split(F.col("key"), r"\|")
     return F.when(has_key_outside(topic) & (F.size(parts) == len(topic.key)), parts)
@@ -158,12 +158,12 @@ def _values(topic: Topic) -> dict[str, Column]:
 
 
 def _accepted(topic: Topic, name: str) -> Column:
-    """The value of a field in the payload; NULL where its type does not accept it."""
+    """The value of a field in the payload; NULL if its type does not accept the value."""
     return F.col(f"_value.{name}" if is_converted(topic.fields[name]) else f"_json.{name}")
 
 
 def _wrapped(topic: Topic, row: StructType) -> StructType:
-    """What the payload consists of: the row, or an envelope around it."""
+    """The schema of the payload: the row, or an envelope around it."""
     if not topic.envelope:
         return row
     text = StringType()
@@ -172,7 +172,7 @@ def _wrapped(topic: Topic, row: StructType) -> StructType:
 
 
 def _row(topic: Topic, parsed: str, row: StructType) -> Column:
-    """The row in what was parsed; that of a truncation has no fields."""
+    """The row in the parsed payload. The row of a truncation has no fields."""
     if not topic.envelope:
         return F.col(parsed)
     op = F.col(f"{parsed}.op")
@@ -184,7 +184,7 @@ def _row(topic: Topic, parsed: str, row: StructType) -> Column:
 
 
 def _at_paths(row: Column, topic: Topic) -> Column:
-    """The row, with the fields that lie elsewhere in the envelope."""
+    """The row with the fields that are elsewhere in the envelope."""
     for name, spec in topic.fields.items():
         if spec.path:
             row = row.withField(name, at_path(spec.path, read_type(spec)))
@@ -196,7 +196,7 @@ def _typed_schema(topic: Topic) -> StructType:
 
 
 def _loose_schema(topic: Topic) -> StructType:
-    """Strings are variants, which know whether they were strings; all else is read as strings."""
+    """Text fields are read as variants, which keep the JSON type; all others as strings."""
     types = {True: "variant", False: "string"}
     return _schema({name: types[is_text(spec)] for name, spec in topic.fields.items()})
 

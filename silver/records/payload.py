@@ -1,7 +1,8 @@
-"""Payloads that are no JSON text, as JSON text: what a topic's schema says becomes one form.
+"""Converts payloads of all formats to JSON text, according to the topic's format and schema.
 
-So `decode.py` has one way to tell what is missing or of a wrong type, whatever the format. Runs in
-Spark's Python workers; topics of JSON text, the default, never come here.
+`decode.py` therefore detects missing fields and wrong types in one way for all formats. Only topics
+that use the schema registry are converted in Spark's Python workers; topics with JSON text, the
+default, never are.
 """
 
 import base64
@@ -29,9 +30,10 @@ TEXT_TYPE = "struct<json:string,is_bare:boolean,problem:string>"
 
 
 class Schema(NamedTuple):
-    """One version of a topic's schema, as the broker's registry has it.
+    """One version of a topic's schema in the broker's registry.
 
-    type: Pulsar's name, such as `AVRO`. definition: what it consists of; empty for primitives.
+    type: Pulsar's name of the type, such as `AVRO`.
+    definition: the definition of the schema; empty for primitives.
     """
 
     type: str
@@ -39,18 +41,20 @@ class Schema(NamedTuple):
 
 
 class PayloadError(Exception):
-    """A payload is not what its schema says; the text is the reason to refuse it."""
+    """A payload does not match its schema. The text becomes part of the reason to reject it."""
 
 
 def rewritten(
     payload: bytes, kept: Collection[str], changed: Mapping[str, Mapping[str, str]]
 ) -> bytes:
-    """A JSON object with some of its fields, as they are written there, and some changed.
+    """A JSON object reduced to some of its fields, with some values replaced.
+
+    The other values are kept exactly as written.
 
     Args:
-        payload: a JSON object; of fields that it has twice, the last counts.
-        kept: the fields to keep.
-        changed: by field, what takes the place of which value, both as text.
+        payload: a JSON object. If it has a field twice, the last one counts.
+        kept: the fields to keep. A field with a replaced value is always kept.
+        changed: by field, the replacement for each value, both as text.
     """
     text, found = payload.decode(), dict[str, str]()
     scanner, place = json.JSONDecoder(), text.index("{") + 1
@@ -66,11 +70,11 @@ def rewritten(
 
 
 def text_of_payload(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
-    """The payload as JSON text, of type `TEXT_TYPE`; NULL text where it is absent or empty.
+    """The payload as JSON text, of type `TEXT_TYPE`. The text is NULL if the payload is empty.
 
     Args:
-        topic: whose messages have the columns `payload` and `schema_version`.
-        schemas: the versions that are known.
+        topic: the topic of the messages, which have the columns `payload` and `schema_version`.
+        schemas: the known versions of the topic's schema.
     """
     if topic.format == "registry":
         return _by_registry(topic, schemas)
@@ -94,7 +98,7 @@ def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
             return _text(payload, schema, topic.values, types=types)
         except PayloadError:
             raise
-        except Exception as error:  # whatever it is, it must not stop the stream
+        except Exception as error:  # no payload may stop the stream
             message = f"is unreadable ({type(error).__name__})"
             raise PayloadError(message) from error
 
@@ -131,7 +135,7 @@ def _text(
     """A payload as JSON text, and whether it is a bare value.
 
     Raises:
-        PayloadError: it does not fit its schema.
+        PayloadError: the payload does not match its schema.
     """
     if schema.type == "JSON":
         try:
@@ -172,7 +176,7 @@ def _avro(payload: bytes, definition: str) -> Any:
     try:
         record = fastavro.schemaless_reader(content, _parsed(definition), None)
     except Exception as error:
-        # Of garbage the reader runs into whatever it may: EOFError, IndexError, MemoryError, ...
+        # For garbage, the reader may raise anything: EOFError, IndexError, MemoryError, ...
         message = f"is no such Avro record ({type(error).__name__})"
         raise PayloadError(message) from error
     if content.read(1):
@@ -215,9 +219,9 @@ def _primitive(payload: bytes, kind: str) -> Any:
 
 
 def _json(value: Any, kind: str | None) -> str:
-    """A value as the JSON that a field of the declared type is read from."""
+    """A value as JSON text from which a field of the declared type can be read."""
     if isinstance(value, dt.datetime):
-        if value.tzinfo is None:  # a local timestamp: UTC, as all times without an offset
+        if value.tzinfo is None:  # a local timestamp is UTC, like all times without an offset
             value = value.replace(tzinfo=dt.timezone.utc)
         if kind == "timestamp_ms":
             return str((value - EPOCH) // dt.timedelta(milliseconds=1))
@@ -228,7 +232,7 @@ def _json(value: Any, kind: str | None) -> str:
 
 
 def _text_of(value: Any) -> str:
-    """What JSON has no form for, at the top or within a list or record."""
+    """The text of a value that JSON cannot express, at the top level or in a list or record."""
     if isinstance(value, dt.date | dt.time):  # a datetime is a date
         return value.isoformat()
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

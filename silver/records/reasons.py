@@ -1,4 +1,4 @@
-"""Why a record is refused: the reasons in `silver.quarantine`, in the order in which they count."""
+"""The reasons to reject a record, as stored in `silver.quarantine`. The first that applies wins."""
 
 from functools import reduce
 
@@ -11,7 +11,7 @@ from silver.records.parse import CORRUPT, UPSERTS, has_key_outside, is_of_anothe
 
 
 def reason(topic: Topic) -> Column:
-    """The reason to refuse a message with the columns of `parse.steps`; NULL for a good one."""
+    """The reason to reject a message with the columns of `parse.steps`; NULL if it is good."""
     reasons = F.when(F.col("_empty"), _reason_of_no_payload(topic))
     reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
     reasons = _envelope_reasons(reasons, topic)
@@ -19,7 +19,7 @@ def reason(topic: Topic) -> Column:
     reasons = reasons.when(_has_more(topic), F.lit("payload is more than a JSON object"))
     for name in topic.fields:
         reasons = _field_reasons(reasons, topic, name)
-    if topic.envelope:  # the side of it that does not count may be of any form
+    if topic.envelope:  # the side that is not used may have any form
         return reasons
     twice = F.lit("a field is in the payload twice, and not both times of its type")
     return reasons.when(~F.col("_empty") & F.col(f"_json.{CORRUPT}").isNotNull(), twice)
@@ -62,16 +62,16 @@ def _is_malformed(topic: Topic) -> Column:
 
 
 def _has_more(topic: Topic) -> Column:
-    """Whether something follows the object, over which Spark's parser passes without a word.
+    """Whether something follows the JSON object. Spark's parser ignores it silently.
 
-    The whole text is read again only where a first `}` is not the end, as of a flat object.
+    The whole text is read again only if its first `}` is not its end. In a flat object, it is.
     """
     if topic.format not in ("json", "registry"):
         return F.lit(False)
     text = F.col("_read.json")
     goes_on = F.instr(text, "}") < F.length(F.rtrim(text))
     objects = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    # That alone does not see what follows a `]`, nor the next what follows a `}`.
+    # The count misses what follows a `]`, and the check below misses what follows a `}`.
     within = F.concat(F.lit('{"payload":'), text, F.lit(',"end":0}'))
     closes = F.contains(text, F.lit("]")) & F.get_json_object(within, "$.end").isNull()
     return goes_on & ((F.coalesce(objects, F.lit(0)) != 1) | closes)
@@ -80,7 +80,7 @@ def _has_more(topic: Topic) -> Column:
 def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     spec, payload = topic.fields[name], ~F.col("_empty")
     row = payload & ~F.col("_truncates")
-    expected = row & ~F.col("_deletes")  # with a delete, the key is enough
+    expected = row & ~F.col("_deletes")  # for a delete, the key is enough
     if name in topic.sequence:
         expected = payload
     elif name in topic.key:

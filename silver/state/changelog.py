@@ -1,12 +1,13 @@
-"""Changelogs to current state (invariant 3): per key the latest message.
+"""Applies changelogs to the current state (invariant 3): the latest message of each key.
 
-The latest is that with the highest position, or, where the topic declares a sequence, the highest
-sequence and then position: a total order. One MERGE a batch. Its guard, source later than target,
-makes any batch cut, any replay and any duplicate give the same table; a delete stays as a
-tombstone, so that an older update cannot bring the row back.
+The latest message has the highest position or, if the topic declares a sequence, the highest
+sequence and then the highest position. This is a total order. Each batch runs one MERGE, which
+updates a row only if the source is later than the target. The table is therefore the same for any
+split into batches, any replay and any duplicate. A deleted key stays as a tombstone, so that an
+older update cannot bring the row back.
 
-A message that truncates stays as a row without a key, marked `truncated`: what is older than it,
-whenever it comes, is deleted.
+A message that truncates stays as a row without a key, marked `truncated`. Every older row is
+deleted, even if it arrives later.
 """
 
 from typing import Any
@@ -32,17 +33,17 @@ def apply_changes(
     *,
     small: bool,
 ) -> None:
-    """Merge decoded rows of a changelog into its state table; replay-safe.
+    """Merge decoded rows of a changelog into its state table. A replay changes nothing.
 
     Args:
-        state: the table, as Spark opens it.
-        direct: the same, as we open it.
-        find: its rows of some values of its key, if that is one column.
-        rows: decoded rows without reasons to refuse them.
+        state: the table, opened by Spark.
+        direct: the same table, opened without Spark.
+        find: finds rows of the table by their keys; used only if the key is one column.
+        rows: the decoded rows that are good.
         topic: the changelog.
         small: whether there are few rows.
     """
-    if topic.merged_into:  # until `merged.py` has followed the chain
+    if topic.merged_into:  # until `merge_chains.py` has followed the chain
         known = F.coalesce(snake_case(topic.merged_into), topic.key_columns[0])
         rows = rows.withColumn("resolved_id", known)
     truncation = None
@@ -63,10 +64,10 @@ def apply_changes(
 def _apply_small(
     state: DeltaTable, direct: DirectTable, find: Find, source: DataFrame, topic: Topic
 ) -> None:
-    """Append the keys that are new, and update the others: Spark then need not sort the state.
+    """Append new keys, and update the others, so that Spark need not sort the state.
 
-    A MERGE that may insert brings all rows of the state together with those of the batch. One that
-    only updates sends the batch to where the state is. A replay finds all keys known.
+    A MERGE that may insert brings all rows of the state together with those of the batch. A MERGE
+    that only updates broadcasts the batch to the state. In a replay, all keys are known.
     """
     [key], changes = topic.key_columns, source.toArrow()
     known = find(changes[key].combine_chunks())[key].combine_chunks()
@@ -88,14 +89,18 @@ def _update(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) 
 
 
 def merge_later(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
-    """A MERGE that inserts rows, and updates those that come before them in the order."""
+    """A MERGE that inserts new rows, and updates rows that come earlier in the order."""
     return _update(state, source, condition, topic).whenNotMatchedInsert(values=all_of(source))
 
 
 def _see_truncations(
     state: DeltaTable, rows: DataFrame, topic: Topic
 ) -> tuple[DataFrame, Order | None]:
-    """The rows without those older than the latest truncation, and its order if it is of them."""
+    """Remove the rows that are older than the latest truncation.
+
+    Returns:
+        The other rows, and the order of the latest truncation if the rows have a truncation.
+    """
     order = F.struct(*topic.order_columns).alias("order")
     known, new = (
         each.where("mark = 'truncated'").select(order, F.lit(is_new).alias("is_new"))
@@ -111,10 +116,10 @@ def _see_truncations(
 def _apply_with_truncation(
     state: DeltaTable, rows: DataFrame, topic: Topic, truncation: Order | None
 ) -> None:
-    """As without, and what is older than a new truncation is deleted."""
+    """Merge the rows, and delete rows of the state that are older than a new truncation."""
     keys = [*topic.key_columns, "mark"]
     source = latest_per_key(rows, keys, topic.order_columns)
-    # The keys of a mark are NULL, and so equal to each other.
+    # The keys of marks are NULL, and NULLs must be equal for them to match.
     merge = merge_later(state, source, match(keys, "<=>"), topic)
     if truncation is not None:
         merge = merge.whenNotMatchedBySourceDelete(is_older("t.", truncation))

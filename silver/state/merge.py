@@ -1,4 +1,4 @@
-"""What all MERGEs of silver have in common."""
+"""Helpers for all MERGEs of silver: the latest row per key, the values to write, and the order."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,25 +8,25 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-Find = Callable[[pa.Array], pa.Table]  # the rows of some keys, without Spark
+Find = Callable[[pa.Array], pa.Table]  # finds the rows of some keys, without Spark
 Values = dict[str, str | Column]
-Order = Mapping[str, Any]  # of a message: the values of the columns that order it
+Order = Mapping[str, Any]  # the values of the columns by which messages are ordered
 
 
 def latest_per_key(
     rows: DataFrame, keys: Sequence[str], order: Sequence[str] = ("position",)
 ) -> DataFrame:
-    """Of the rows of each key, the one that comes last in the order of some columns."""
+    """The last row of each key in the order of some columns."""
     rest = [name for name in rows.columns if name not in keys]
     latest = F.max_by(F.struct(*rest), F.struct(*order)).alias("latest")
     return rows.groupBy(*keys).agg(latest).select(*keys, "latest.*").select(*rows.columns)
 
 
 def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") -> pa.Table:
-    """As `latest_per_key`, of rows in the driver, in the order of a struct column."""
+    """As `latest_per_key`, for rows in the driver, in the order of a struct column."""
     place = rows[order].combine_chunks()
     parts = dict(zip(place.type.names, place.flatten(), strict=True))
-    ascending = [(name, "ascending", "at_start") for name in parts]  # NULL is before all
+    ascending = [(name, "ascending", "at_start") for name in parts]  # NULL comes first
     sorted_ = pc.sort_indices(pa.table(parts), ascending)
     rows = rows.take(sorted_)
     values = zip(*(rows[key].to_pylist() for key in keys), strict=True)
@@ -35,12 +35,12 @@ def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") ->
 
 
 def all_of(source: DataFrame) -> Values:
-    """The columns of a MERGE's source, as what is written."""
+    """The columns of a MERGE's source, as the values to write."""
     return {name: f"s.`{name}`" for name in source.columns}
 
 
 def is_older(row: str, order: Order) -> Column:
-    """Whether a row is before an order, field by field; NULL is before all."""
+    """Whether a row comes before an order. Fields are compared one by one; NULL comes first."""
     fields = {name: value for name, value in order.items() if name != "position"}
     fields |= {f"position.{name}": value for name, value in order["position"].items()}
     older = F.lit(False)

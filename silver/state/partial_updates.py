@@ -33,7 +33,7 @@ def apply_partial_changes(
         state: the state table.
         rows: the decoded rows, none older than the latest truncation.
         topic: the changelog.
-        truncation: the order of the latest truncation, if it is among the rows.
+        truncation: the order of the latest truncation, if the batch has a truncation.
     """
     source = _of_batch(state, rows, topic)
     fields, known = registers(topic), _known(topic, truncation)

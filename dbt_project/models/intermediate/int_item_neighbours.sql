@@ -69,7 +69,7 @@ alike as (
 
 ),
 
--- A full join of both would say the same, but sorts half a million pairs.
+-- A full join would give the same result, but would sort half a million pairs.
 candidates as (
 
     select

@@ -19,7 +19,7 @@ with users as (
 
     ),
 
-    -- Also whoever was merged into a user that changed: it may be deleted now.
+    -- Includes users merged into a changed user, which may be deleted now.
     merged_users as (
 
         {{ rows_of(ref('stg_users'), 'changed_accounts', ['account_id']) }}

@@ -1,4 +1,4 @@
--- Every score depends on all accounts, so all are written anew; their totals are few rows.
+-- Every score depends on all accounts, so all rows are written again. The accounts are few.
 {{ config(materialized='table') }}
 
 with accounts as (
@@ -8,7 +8,7 @@ with accounts as (
 
 ),
 
--- Quintiles of those who may buy again. Among equals, who has paid more lately is above.
+-- Quintiles of the accounts that may buy again. Among equals, later payers rank higher.
 scores as (
 
     select

@@ -16,7 +16,7 @@ with {% if is_incremental() %}
 
     ),
 
-    -- What is popular changes with each order; these accounts do without it.
+    -- Popular items change with each order. These accounts need no popular items.
     served_accounts as (
 
         select account_id from {{ this }}
@@ -44,8 +44,8 @@ purchases as (
 
 ),
 
--- A sum of whole numbers is the same in any order, a sum of doubles is not, and one of decimals
--- is slow.
+-- A sum of integers is the same in any order. A sum of doubles is not, and a sum of decimals is
+-- slow.
 neighbours as (
 
     select
@@ -67,7 +67,7 @@ pairs as (
 
 ),
 
--- With what each has in one row, all that follows stays where the account is.
+-- The items of an account are kept in one row, so the following steps need not move them.
 accounts as (
 
     select

@@ -59,7 +59,7 @@ entries as (
 
     union all
 
-    -- What a deleted account had is taken back.
+    -- The points of a deleted account are taken back.
     select
         * except (points, reason),
         'account deleted' as reason,
