@@ -64,14 +64,23 @@ class Savepoint(BaseModel):
         place = self.places[f"bronze.{topic}"]
         return from_json(place.ends["0"]) if place else {}
 
+    @property
+    def topics(self) -> list[str]:
+        """The topics that were declared when the savepoint was created."""
+        layers = (name.partition(".") for name in self.places)
+        return [topic for layer, _, topic in layers if layer == "bronze"]
+
     def positions(
-        self, settings: LakeSettings, topics: TopicFile, admin: PulsarAdmin
-    ) -> Iterator[tuple[str, str, Position]]:
-        """For each partition on the broker: topic, partition, and position after which to read."""
-        for topic in topics.topics:
-            offset = self.bronze_offset(topic)
-            for partition in admin.partitions(settings.full_topic(topic)):
-                yield topic, partition, offset.get(partition, START)
+        self, settings: LakeSettings, topic: str, admin: PulsarAdmin
+    ) -> Iterator[tuple[str, Position]]:
+        """Each partition of a topic on the broker, and the position after which to read it.
+
+        Raises:
+            TopicNotFoundError: the broker does not have the topic.
+        """
+        offset = self.bronze_offset(topic)
+        for partition in admin.partitions(settings.full_topic(topic)):
+            yield partition, offset.get(partition, START)
 
 
 def savepoints(settings: LakeSettings) -> list[Savepoint]:
@@ -124,16 +133,18 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         places=places,
     )
     with PulsarAdmin(settings.connection) as admin:
-        for topic, partition, position in savepoint.positions(settings, topics, admin):
+        for topic in savepoint.topics:
             pin = _pin(settings, topic, name)
-            _subscribe(admin, partition, pin, position)
-            kept = admin.subscription(partition, pin)
-            if kept is None or not _keeps(settings, topic, partition, kept, position):
-                message = (
-                    f"{partition}: the broker has dropped messages behind {position}, which silver "
-                    "has not read yet, so nothing could go back to there. Let silver catch up."
-                )
-                raise LakehouseError(message)
+            for partition, position in savepoint.positions(settings, topic, admin):
+                _subscribe(admin, partition, pin, position)
+                kept = admin.subscription(partition, pin)
+                if kept is None or not _keeps(settings, topic, partition, kept, position):
+                    message = (
+                        f"{partition}: the broker has dropped messages after {position} that "
+                        "silver has not read yet, so the lake could not be restored to that point. "
+                        "Let silver catch up."
+                    )
+                    raise LakehouseError(message)
     file = _file(settings, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, savepoint.model_dump_json(indent=1))
@@ -154,9 +165,10 @@ def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
         )
         raise SettingsError(message)
     with PulsarAdmin(settings.connection) as admin:
-        for topic, partition, _ in savepoint.positions(settings, topics, admin):
+        for topic in savepoint.topics:
             with contextlib.suppress(TopicNotFoundError):
-                admin.delete_subscription(partition, _pin(settings, topic, name))
+                for partition, _ in savepoint.positions(settings, topic, admin):
+                    admin.delete_subscription(partition, _pin(settings, topic, name))
     delete_durably(_file(settings, name))
 
 
@@ -167,20 +179,13 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
     start.
 
     Raises:
-        SettingsError: there is no such savepoint, or topics were added since.
+        SettingsError: there is no such savepoint, or topics were added or removed since.
         CheckpointError: a stream is running, or another command was interrupted.
         GoldError: gold is being built.
         LakehouseError: the old version of a table is no longer kept. Nothing is changed then.
     """
     savepoint = _find(settings, name)
-    owned = [*(bronze_table(topic) for topic in topics.topics), *silver_tables(topics)]
-    for table in owned:
-        if table.full_name not in savepoint.versions and table.exists(settings):
-            message = (
-                f"The table {table.full_name} was made after the savepoint '{name}'. Run with the "
-                "topic file of then."
-            )
-            raise SettingsError(message)
+    _require_same_tables(settings, topics, savepoint)
     paths = {table: settings.table_path(*table.split(".")) for table in sorted(savepoint.versions)}
     command = _restoring(name)
     with alone(settings), _all_claimed(settings, topics, command) as checkpoints:
@@ -199,6 +204,30 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
             checkpoint.expect(None)
 
 
+def _require_same_tables(settings: LakeSettings, topics: TopicFile, savepoint: Savepoint) -> None:
+    """Check that a savepoint knows the topics that are declared, and their tables.
+
+    Raises:
+        SettingsError: a topic or a table was added or removed since.
+    """
+    others = {*topics.topics} ^ {*savepoint.topics}
+    owned = [*(bronze_table(topic) for topic in topics.topics), *silver_tables(topics)]
+    later = [
+        table.full_name
+        for table in owned
+        if table.full_name not in savepoint.versions and table.exists(settings)
+    ]
+    if not others and not later:
+        return
+    what = f"topic '{min(others)}'" if others else f"table {later[0]}"
+    is_new = not others or min(others) in topics.topics
+    message = (
+        f"The {what} was {'added' if is_new else 'removed'} after the savepoint "
+        f"'{savepoint.name}' was created. Use the topic file from that time."
+    )
+    raise SettingsError(message)
+
+
 def _move_streams(
     settings: LakeSettings,
     topics: TopicFile,
@@ -206,9 +235,10 @@ def _move_streams(
     checkpoints: dict[str, Checkpoint],
 ) -> None:
     with PulsarAdmin(settings.connection) as admin:
-        for topic, partition, position in savepoint.positions(settings, topics, admin):
+        for topic in savepoint.topics:
             own = subscription(checkpoints[f"bronze.{topic}"].id)
-            _subscribe(admin, partition, own, position)
+            for partition, position in savepoint.positions(settings, topic, admin):
+                _subscribe(admin, partition, own, position)
     ends = {}
     for topic in topics.topics:
         table = bronze_table(topic)

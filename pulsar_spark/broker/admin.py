@@ -33,6 +33,10 @@ class TopicNotFoundError(BrokerError):
     """The topic or subscription does not exist."""
 
 
+class RefusedError(BrokerError):
+    """The broker refuses a request: our role may not make it, or the broker has it turned off."""
+
+
 class AlreadyThereError(BrokerError):
     """What was to be created exists already."""
 
@@ -153,13 +157,17 @@ class PulsarAdmin:
     def drops_unread(self, topic: str) -> bool:
         """Whether a policy drops unread messages: a TTL, or a backlog quota that evicts.
 
-        False if the policies cannot be read, for example because our role may not read them.
+        False if the broker refuses to show its policies, for example because our role may not read
+        them.
+
+        Raises:
+            BrokerError: the broker does not answer.
         """
         try:
             quotas = (self.policy(topic, "backlogQuotaMap") or {}).values()
             evicts = any(quota.get("policy") == EVICTS for quota in quotas)
             return evicts or bool(self.policy(topic, "messageTTL"))
-        except BrokerError:
+        except RefusedError:
             return False
 
     def deduplicate(self, namespace: str) -> None:
@@ -466,7 +474,7 @@ class PulsarAdmin:
             raise AlreadyThereError(message)
         if response.is_error:
             message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"
-            raise BrokerError(message)
+            raise RefusedError(message)
         if is_not_yet(response):
             message = f"{path} is not ready yet"
             raise _NotYetError(message)

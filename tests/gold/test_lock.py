@@ -33,8 +33,9 @@ def lake(tmp_path: Any) -> LakeSettings:
     """A lake that has a savepoint, and neither a broker nor an endpoint."""
     settings = LakeSettings(home=tmp_path, sql_port=1, pulsar_admin_url="http://127.0.0.1:1")
     then = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    places = {f"bronze.{topic}": None for topic in load_topics(settings.topics).topics}
     moment = savepoints.Savepoint(
-        name="then", created_at=then, silver_batch=0, versions={}, places={}
+        name="then", created_at=then, silver_batch=0, versions={}, places=places
     )
     file = settings.lake_dir / "_savepoints" / "then.json"
     file.parent.mkdir(parents=True)

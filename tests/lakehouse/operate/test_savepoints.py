@@ -10,11 +10,13 @@ from live_shop import LiveShop, assert_right, until
 from messages import user
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
+from topic import events
 
 from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
+from lake.topics.topic_file import TopicFile
 from lakehouse.operate import savepoints
 from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.broker import Broker
@@ -69,10 +71,21 @@ def test_a_savepoint_needs_nothing_of_partitions_that_silver_has_not_read(lake: 
     assert len(landed) == lake.topics.topics["users"].partitions > 1
     early = savepoints.create(lake.settings, lake.topics, "early")
     with PulsarAdmin(lake.settings.connection) as admin:
-        positions = early.positions(lake.settings, lake.topics, admin)
-        users = [position for topic, _, position in positions if topic == "users"]
+        users = [position for _, position in early.positions(lake.settings, "users", admin)]
     assert len(users) == len(landed)
     assert users.count(START) == len(landed) - 1
+
+    more = TopicFile(topics={**lake.topics.topics, **events("clicks").topics})
+    fewer = TopicFile(topics={n: t for n, t in lake.topics.topics.items() if n != "orders"})
+    for others, said in ((more, "'clicks' was added"), (fewer, "'orders' was removed")):
+        with pytest.raises(SettingsError, match=said):
+            savepoints.restore(lake.spark, lake.settings, others, "early")
+    savepoints.drop(lake.settings, more, "early")
+    assert savepoints.savepoints(lake.settings) == []
+    with PulsarAdmin(lake.settings.connection) as admin:
+        for name in ("users", "orders"):
+            for partition in admin.partitions(lake.settings.full_topic(name)):
+                assert not [s for s in admin.state(partition).cursors if "early" in s]
 
 
 @pytest.mark.timeout(600)  # it starts all streams three times

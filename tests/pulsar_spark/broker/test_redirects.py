@@ -34,6 +34,7 @@ class FakeBroker(ThreadingHTTPServer):
         self.host = host
         self.owner: FakeBroker | None = None
         self.listed: list[str] | None = []
+        self.status = 200
         self.asked: list[tuple[str, str, bytes, str | None]] = []
 
     @property
@@ -57,7 +58,7 @@ class _Answers(BaseHTTPRequestHandler):
             path = self.path.partition("authoritative")[0].rstrip("?&")
             self._send(307, {}, f"{self.server.owner.url}{path}{mark}authoritative=true")
         else:
-            self._send(200, {"partitions": 2})
+            self._send(self.server.status, {"partitions": 2})
 
     def _send(self, status: int, content: Any, location: str | None = None) -> None:
         body = json.dumps(content).encode()
@@ -164,3 +165,20 @@ def test_a_circle_is_told_from_a_broker_that_is_not_ready(
     ):
         client.partitions(TOPIC)
     assert len(asked.asked) + len(owner.asked) < 10
+
+
+def test_policies_that_the_role_may_not_read_count_as_none(
+    asked: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked.status = 403
+    with admin(asked, monkeypatch) as client:
+        assert client.drops_unread(TOPIC) is False
+
+
+def test_a_broker_that_does_not_answer_is_not_taken_for_one_without_policies(
+    asked: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulsar_spark.broker.admin.DEADLINE_SECONDS", 0.3)
+    asked.status = 503
+    with admin(asked, monkeypatch) as client, pytest.raises(BrokerError):
+        client.drops_unread(TOPIC)
