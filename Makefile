@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SUPERSET := .superset
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/ready ## Run the whole pipeline on generated data and print the result
 	$(BIN)/lakehouse demo

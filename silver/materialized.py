@@ -55,13 +55,13 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
         own = [c for c in lookup_columns(topic) if c.name != "is_deleted"]
         columns = ", ".join(f"`{c.name}`" for c in own)
         session.sql(
-            f"CREATE OR REPLACE VIEW `{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topics.py checks names
+            f"CREATE OR REPLACE VIEW `{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topic.py checks names
             f"FROM `{topic.name}_state` WHERE NOT is_deleted"
         )
     for topic in topics.events():
         for name in topic.lookups:
             session.sql(
-                f"CREATE OR REPLACE VIEW `missing_{name}` AS SELECT * "  # noqa: S608 - topics.py checks names
+                f"CREATE OR REPLACE VIEW `missing_{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
                 f"FROM `enriched_{topic.name}` WHERE `{name}` IS NULL"
             )
     for view in topics.views.values():

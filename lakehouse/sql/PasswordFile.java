@@ -17,7 +17,7 @@ import org.apache.hive.service.auth.PasswdAuthenticationProvider;
 
 /**
  * Lets in the users of the file that `lakehouse sql-user` writes: HiveServer2 makes one for each
- * connection, and wants a Java class. `sql_guard.py` compiles it, when an endpoint starts.
+ * connection, and wants a Java class. `guard.py` compiles it, when an endpoint starts.
  */
 public class PasswordFile implements PasswdAuthenticationProvider {
     // Takes as long as a user's would, so that an answer does not tell which names there are.

@@ -54,7 +54,7 @@ class Cluster:
                 SPARK / "spark-submit",
                 *("--master", self.master),
                 *("--conf", "spark.executor.memory=1g", "--conf", "spark.executor.cores=1"),
-                *("--properties-file", ROOT / "lakehouse" / "conf" / "spark-defaults.conf"),
+                *("--properties-file", ROOT / "lakehouse" / "runtime" / "conf" / "spark-defaults.conf"),
                 *options,
                 self.folder / f"job_{layer}.py",
                 *job,
