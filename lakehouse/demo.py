@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from bronze.ingest import ingest
 from gold.build import prepare_build
 from gold.catalog import register
+from gold.lock import alone
 from gold.results import BuildResult
 from gold.sql_client import endpoint_running
 from lake.durable import write_durably
@@ -94,10 +95,10 @@ def demo(
             spark = build_session(settings, "lakehouse-demo")
             stack.callback(spark.stop)
             counts = published.result()
-        gold = stack.enter_context(prepare_build(settings))  # dbt loads while the layers run
-        _run_layers(spark, settings, topics)
-        with sql_endpoint(spark, settings), step("gold: dbt build"):
-            built = gold.run()
+        with alone(settings), prepare_build(settings) as gold:  # dbt loads while the layers run
+            _run_layers(spark, settings, topics)
+            with sql_endpoint(spark, settings), step("gold: dbt build"):
+                built = gold.run()
         _report(spark, settings, topics, counts, built)
         if keep_running:
             serve(spark, settings, topics)

@@ -30,6 +30,7 @@ from lakehouse.runtime.ports import free_port
 from shop.generate import Counts, generate_shop
 
 ROOT = Path(__file__).parents[2]
+CONF = ROOT / "lakehouse" / "runtime" / "conf"
 SPARK = Path(pyspark.__file__).parent / "bin"
 WORKERS = 2
 
@@ -54,7 +55,7 @@ class Cluster:
                 SPARK / "spark-submit",
                 *("--master", self.master),
                 *("--conf", "spark.executor.memory=1g", "--conf", "spark.executor.cores=1"),
-                *("--properties-file", ROOT / "lakehouse" / "runtime" / "conf" / "spark-defaults.conf"),
+                *("--properties-file", CONF / "spark-defaults.conf"),
                 *options,
                 self.folder / f"job_{layer}.py",
                 *job,
