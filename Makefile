@@ -35,6 +35,9 @@ nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of
 		LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 \
 		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
+bench-check: $(VENV)/ready ## Compare the short benchmarks with the commit in benchmarks/baseline
+	$(BIN)/python -m benchmarks.check
+
 keep-release: $(VENV)/ready ## Store a small lake of this version, from which later versions must continue
 	LAKEHOUSE_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/e2e/test_releases.py -k kept
 
@@ -85,4 +88,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly keep-release superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly bench-check keep-release superset test-superset lint sbom audit lock clean
