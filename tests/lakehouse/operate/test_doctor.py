@@ -236,7 +236,7 @@ def test_a_table_that_is_gone_or_another_is_named(landed: LakeSettings) -> None:
     )
     schema = pa.schema([("n", pa.int64())])
     DeltaTable.create(path, schema, configuration=writer, raise_if_key_not_exists=False)
-    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table that the checkpoint")
+    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table to which the checkpoint")
 
 
 class ToldAdmin:
