@@ -408,11 +408,11 @@ class PulsarAdmin:
             self._hosts |= {broker.rpartition(":")[0] for broker in listed}
         if place.scheme != asked.scheme or place.host not in self._hosts:
             message = (
-                f"The broker at {self._url} redirects us to {place.scheme}://{place.netloc.decode()}."
-                " We do not follow: the host is not in the broker's list of brokers, our role may "
-                "not read that list, or the protocol differs. If the host is one of your brokers, "
-                "name it with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or name a proxy with "
-                "adminUrl."
+                f"The broker at {self._url} redirects us to {place.scheme}://{place.netloc.decode()},"
+                " which we do not follow: the host is not in the broker's list of brokers, our "
+                "role may not read that list, or the protocol differs. If the host is one of your "
+                "brokers, name it with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or name a proxy "
+                "with adminUrl."
             )
             raise BrokerError(message)
         return str(place)

@@ -159,7 +159,7 @@ def test_a_topic_that_was_made_anew_stops_the_query(
     topic.delete()
     topic.create(2)
     topic.send(some(5, seed=4))
-    with pytest.raises(LakehouseError, match="deleted and made anew.*ACCEPT_DATA_LOSS=true"):
+    with pytest.raises(LakehouseError, match="deleted and created again.*ACCEPT_DATA_LOSS=true"):
         land()
     assert len(landed(topic.settings)) == 5
 

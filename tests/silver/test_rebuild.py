@@ -157,7 +157,7 @@ def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
     assert when.version() == 3
     assert cut_at(lake.settings, first.committed_at.isoformat()) == first
     for moment in ("99", "2000-01-01T00:00:00Z"):
-        with pytest.raises(SettingsError, match="no cut of silver"):
+        with pytest.raises(SettingsError, match="no snapshot of silver"):
             cut_at(lake.settings, moment)
     with pytest.raises(SettingsError, match="ISO 8601"):
         cut_at(lake.settings, "yesterday")

@@ -313,7 +313,7 @@ def test_what_a_broker_may_drop_of_a_real_topic_is_told(
     assert "expire unread after 1 day, 3:46:40" in found()[0].found
     assert "drops unread messages (consumer_backlog_eviction)" in found()[1].found
     shutil.rmtree(settings.checkpoint_path(QUERY))
-    assert "bronze has not begun with the topic" in found()[-1].found
+    assert "bronze has not started to read the topic" in found()[-1].found
 
 
 def test_a_lake_that_is_well_is_found_well(shop_lake: ShopLake) -> None:
