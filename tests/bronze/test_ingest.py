@@ -186,7 +186,7 @@ def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
     assert {r["topic_partition"]: r["behind"] for r in losses.to_pylist()} == {
         name: str(position) for name, position in ends.items()
     }
-    assert all("made anew" in reason for reason in losses["reason"].to_pylist())
+    assert all("created again" in reason for reason in losses["reason"].to_pylist())
 
 
 def test_messages_the_broker_has_dropped_stop_the_query(
@@ -208,7 +208,7 @@ def test_messages_the_broker_has_dropped_stop_the_query(
 def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None:
     gone = topic.settings.model_copy(update={"pulsar_namespace": "public/nowhere"})
     with pytest.raises(
-        LakehouseError, match=r"no topic persistent://public/nowhere/orders. `lakehouse create"
+        LakehouseError, match=r"no topic persistent://public/nowhere/orders. Run `lakehouse"
     ):
         await_streams(ingest(spark, gone, topic.topics, available_now=True))
 

@@ -156,5 +156,5 @@ def test_it_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake
     with pytest.raises(CheckpointError, match="already runs in another process"):
         replay(lake.spark, lake.settings, lake.topics, Selection())
     held.release()
-    with pytest.raises(SettingsError, match="no topic 'person'"):
+    with pytest.raises(SettingsError, match="'person' is not in the topic file"):
         replay(lake.spark, lake.settings, lake.topics, Selection("person"))
