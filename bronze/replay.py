@@ -52,7 +52,10 @@ def replay_topic(
     table = bronze_table(topic.name)
     landed = committed_offset(settings, topic.name)
     if not landed:
-        message = f"No message of {topic.name} has landed, so nothing can be replayed. Run bronze."
+        message = (
+            f"No message of {topic.name} has landed, so there is nothing to replay. Run "
+            "`lakehouse bronze`."
+        )
         raise SettingsError(message)
     checkpoint = claim_tables(spark, settings, name, [table])
     try:

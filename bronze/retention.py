@@ -72,8 +72,8 @@ def _by_quota(quota: dict[str, Any], size: int, age: float) -> Iterator[Risk]:
     if any(limit > 0 for limit in limits.values()):
         yield Risk(
             f"a backlog quota drops unread messages ({EVICTS})",
-            "Let it hold producers back: `pulsar-admin namespaces set-backlog-quota -p "
-            "producer_request_hold`.",
+            "Let the quota hold producers back instead: `pulsar-admin namespaces "
+            "set-backlog-quota -p producer_request_hold`.",
             any(limit > 0 and used[name] > NEAR * limit for name, limit in limits.items()),
         )
 
@@ -86,9 +86,10 @@ def _by_retention(retention: dict[str, Any]) -> Iterator[Risk]:
             _span(60 * minutes) if minutes > 0 else f"{megabytes} MB" if megabytes > 0 else "none"
         )
         yield Risk(
-            f"bronze has not begun with the topic, which keeps {kept} of what nobody waits for",
-            "Start bronze, or let the topic keep its messages until then: `pulsar-admin "
-            "namespaces set-retention -t -1 -s -1`.",
+            "bronze has not started to read the topic, and the topic's retention of messages "
+            f"without a subscription is {kept}",
+            "Start bronze, or keep all messages until then: `pulsar-admin namespaces "
+            "set-retention -t -1 -s -1`.",
             False,
         )
 

@@ -63,7 +63,8 @@ class BronzeUpkeep:
                 log.info("vacuumed", table=self._table.full_name, files=deleted)
             else:
                 log.warning(
-                    "old files are kept, as a query that reads the table is a day behind or more",
+                    "old files are kept, because a query that reads the table is at least a day "
+                    "behind",
                     table=self._table.full_name,
                 )
             self._daily.done()

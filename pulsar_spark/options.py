@@ -96,7 +96,7 @@ class PulsarOptions:
         if len(named) != 1:
             message = (
                 'format("pulsar") needs one of the options topic, topics and topicsPattern; '
-                f"it has {' and '.join(named) or 'none'}."
+                f"it has {' and '.join(named) or 'none of them'}."
             )
             raise SettingsError(message)
         for name in ("dataLossTable", "incompleteTable"):

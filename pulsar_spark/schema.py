@@ -25,7 +25,7 @@ ENVELOPE = (
     Column("key", "string", "Message key, NULL if it has none"),
     Column("payload", "binary", "Value, byte for byte; NULL for a null value"),
     Column("event_time", "timestamp", "Event time set by the producer, NULL if none"),
-    Column("publish_time", "timestamp", "When the broker's client published it", nullable=False),
+    Column("publish_time", "timestamp", "When the producer published it", nullable=False),
     Column(
         "order_time",
         "timestamp",

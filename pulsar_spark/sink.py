@@ -94,8 +94,8 @@ class PulsarStreamWriter(DataSourceStreamArrowWriter):
         if not options.producer_name:
             message = (
                 "Option 'producerName' of format(\"pulsar\") is missing: the broker needs it to "
-                "recognise a replayed batch. Use a different one for each query, and keep it over "
-                "restarts."
+                "recognise a replayed batch. Use a different name for each query, and keep it "
+                "unchanged over restarts."
             )
             raise SettingsError(message)
         self._options = options

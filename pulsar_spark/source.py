@@ -73,7 +73,7 @@ class PulsarDataSource(DataSource):
         from pulsar_spark.sink import PulsarBatchWriter, SinkOptions
 
         if overwrite:
-            message = "A topic cannot be overwritten; write with mode('append')."
+            message = "A topic cannot be overwritten; use mode('append')."
             raise SettingsError(message)
         return PulsarBatchWriter(SinkOptions.parse(dict(self.options), schema))
 
@@ -126,7 +126,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not options.subscription:
             message = (
                 "Option 'subscription' of format(\"pulsar\") is missing: a stream needs a durable "
-                "subscription, by which the broker keeps what is unread. Name one per query."
+                "subscription, so that the broker keeps unread messages. Use a different one for "
+                "each query."
             )
             raise SettingsError(message)
         self._options = options

@@ -185,7 +185,7 @@ class KeptView:
             for name in self._sources:
                 spark.catalog.dropTempView(name)
         if set(found.columns) != set(self._view.columns):
-            what = f"gives {', '.join(found.columns)}, and not the columns that are declared."
+            what = f"returns {', '.join(found.columns)}, not the declared columns."
             raise _refusal(self._view, what)
         return found.select(*(F.col(n).cast(kind) for n, kind in self._view.columns.items()))
 
@@ -262,7 +262,7 @@ class KeptView:
 
     def _twice(self, row: Mapping[str, Any]) -> SettingsError:
         key = ", ".join(f"{name} = {row[name]}" for name in self._view.key)
-        return _refusal(self._view, f"gives a key more than once: {key}.")
+        return _refusal(self._view, f"returns a key more than once: {key}.")
 
 
 def _source(topics: TopicFile, name: str) -> _Source:
@@ -273,4 +273,4 @@ def _source(topics: TopicFile, name: str) -> _Source:
 
 
 def _refusal(view: View, what: str) -> SettingsError:
-    return SettingsError(f"The view '{view.name}' of the topic file: its query {what}")
+    return SettingsError(f"The query of the view '{view.name}' in the topic file {what}")

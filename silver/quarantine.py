@@ -61,7 +61,7 @@ class Selection:
         """
         if self.topic is not None and self.topic not in topics.topics:
             known = ", ".join(topics.topics)
-            message = f"There is no topic '{self.topic}'; the topic file has {known}."
+            message = f"The topic '{self.topic}' is not in the topic file, which declares {known}."
             raise SettingsError(message)
 
 
@@ -163,8 +163,8 @@ def _decision(
     try:
         if topics.kept_views() and checkpoint.unfinished is not None:
             message = (
-                f"Silver was stopped within batch {checkpoint.unfinished}, and views with a key "
-                "follow batch after batch. Run `lakehouse silver --available-now` first."
+                f"Silver was stopped within batch {checkpoint.unfinished}, and materialized views "
+                "need whole batches. Run `lakehouse silver --available-now` first."
             )
             raise CheckpointError(message)
         refinery = Refinery(settings, topics, checkpoint)
@@ -176,8 +176,8 @@ def _decision(
 def _table(settings: LakeSettings) -> DirectTable:
     if not QUARANTINE.exists(settings):
         message = (
-            f"There is no table {QUARANTINE.full_name} at {QUARANTINE.path(settings)} yet. "
-            "`lakehouse silver` makes it."
+            f"The table {QUARANTINE.full_name} does not exist yet at {QUARANTINE.path(settings)}. "
+            "Run `lakehouse silver`, which creates it."
         )
         raise LakehouseError(message)
     return DirectTable(QUARANTINE, settings)

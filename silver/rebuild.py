@@ -129,7 +129,10 @@ def cut_at(settings: LakeSettings, moment: str) -> Cut:
         SettingsError: there is no such snapshot.
     """
     if not CUTS.exists(settings):
-        message = f"There is no table {CUTS.full_name} yet, so there is no moment to begin with."
+        message = (
+            f"The table {CUTS.full_name} does not exist yet, so there is no snapshot to replay "
+            "from. Replay from the beginning (without --from)."
+        )
         raise SettingsError(message)
     if moment.isdigit():
         cut = latest_cut(settings, lambda row: row["silver_batch"] == int(moment))
@@ -140,8 +143,8 @@ def cut_at(settings: LakeSettings, moment: str) -> Cut:
         )
     if cut is None:
         message = (
-            f"There is no cut of silver at '{moment}'; the table silver.cuts has those of the last "
-            f"{settings.history_days} days."
+            f"There is no snapshot of silver at '{moment}'; the table silver.cuts has the "
+            f"snapshots of the last {settings.history_days} days."
         )
         raise SettingsError(message)
     return cut
@@ -181,8 +184,8 @@ def _copy(
         then.write.format("delta").mode("append").save(table.path(side))
     except AnalysisException as error:
         message = (
-            f"{table.full_name} cannot be taken as it was in version {version}: {explain(error)} "
-            "Where declarations have changed since, replay from the beginning (without --from)."
+            f"Version {version} of {table.full_name} cannot be used: {explain(error)} If "
+            "declarations have changed since, replay from the beginning (without --from)."
         )
         raise SettingsError(message) from error
 
@@ -224,7 +227,7 @@ def _swap(
     log.info("tables replaced", tables=[table.full_name for table in tables])
     place = Place.newest(side, QUERY)
     if place is None:
-        message = f"{side.lake_dir} has lost its checkpoint; delete the folder and replay again."
+        message = f"{side.lake_dir} has lost its checkpoint; delete it and run the replay again."
         raise LakehouseError(message)
     move(checkpoint, place)
     if last_batch(settings) != place.batch:

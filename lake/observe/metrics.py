@@ -88,7 +88,7 @@ WAITED = _metric(
 LATE = _metric(
     "late_messages_total", "Messages whose event time is before the watermark of the topic", "topic"
 )
-QUARANTINE = _metric("quarantine_records", "Records in quarantine that were not given up", "topic")
+QUARANTINE = _metric("quarantine_records", "Records in quarantine that were not discarded", "topic")
 MISSING = _metric("missing_rows", "Rows whose lookup has not found its row yet", "lookup")
 REFINED_AT = _metric("refined_timestamp_seconds", "When silver last finished a batch")
 REFINED_MESSAGE = _metric(
@@ -133,7 +133,7 @@ PHASE_SECONDS = _metric(
 RUNNING = _metric("stream_running", "1 while the query runs, else 0", "query")
 PROGRESS_AT = _metric(
     "stream_progress_timestamp_seconds",
-    "When the query last ended a batch, or found nothing to do",
+    "When the query last finished a batch or found nothing to do",
     "query",
 )
 RESTARTS = _metric("stream_restarts_total", "Restarts of the query after a failure", "query")

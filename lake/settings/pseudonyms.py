@@ -38,7 +38,7 @@ class PseudonymSecret:
             text = Path(self.file).read_text() if self.file else os.environ[where]
         except (OSError, KeyError) as error:
             message = (
-                f"The secret of pseudonyms cannot be read from {where}. Spark's workers need it "
+                f"The pseudonym secret cannot be read from {where}. Spark's workers need it "
                 "too: on a cluster, name a file that exists on all machines (LAKEHOUSE_"
                 "PSEUDONYM_SECRET_FILE)."
             )
@@ -46,7 +46,7 @@ class PseudonymSecret:
         secret = hide(text.strip())
         if len(secret) < SHORTEST:
             message = (
-                f"The secret of pseudonyms in {where} has fewer than {SHORTEST} characters, so it "
+                f"The pseudonym secret in {where} has fewer than {SHORTEST} characters, so it "
                 "can be guessed. Use a random one, for example from `openssl rand -hex 32`."
             )
             raise SettingsError(message)

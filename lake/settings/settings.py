@@ -83,7 +83,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
     )
     pulsar_admin_hosts: str | None = Field(
         default=None,
-        description="Hosts to which the admin API may redirect us; else those it lists as brokers",
+        description="Hosts to which the admin API may redirect us; default: the brokers it lists",
     )
     pulsar_namespace: str = Field(
         default="public/default", description="Tenant and namespace of the topics"
@@ -103,7 +103,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
     pulsar_oauth2_scope: str | None = Field(default=None, description="Scope of the token")
     pulsar_oauth2_trust_certs_file: Path | None = Field(
         default=None,
-        description="PEM file of authorities to trust for the issuer, beside the usual",
+        description="PEM file of additional authorities to trust for the issuer",
     )
     pulsar_tls_trust_certs_file: Path | None = Field(
         default=None, description="PEM file of the authorities to trust, for pulsar+ssl and https"
@@ -201,7 +201,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
             message = f"{folder} is a file, not a folder"
             raise ValueError(message)
         if odd := {"%", "\\"} & {*str(folder)}:
-            message = f"{folder} has {odd.pop()} in its name, which Delta's readers take otherwise"
+            message = f"{folder} has {odd.pop()} in its name, which Delta's readers misinterpret"
             raise ValueError(message)
         if ADDRESS.match(str(folder)):
             known = "a folder or s3://BUCKET/PREFIX" if info.field_name == "lake" else "a folder"

@@ -34,8 +34,8 @@ WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
 UNFINISHED = "lakehouse.unfinished"
 TOGETHER = (
-    "Put the table and checkpoint that belong together back in place (a backup of one moment), or "
-    "start over with `lakehouse reset`."
+    "Restore the table and the checkpoint from the same backup, or start over with "
+    "`lakehouse reset`."
 )
 
 log = structlog.get_logger()
@@ -99,17 +99,17 @@ class Checkpoint:
         known = self._tables.get(table.full_name)
         there = table.exists(settings)
         if known and not there:
-            self._refuse(f"has written to the table {table.full_name}, which is gone")
+            self._refuse(f"has written to the table {table.full_name}, which no longer exists")
         delta = table.create(settings, {WRITER: self.id})
         metadata = delta.metadata()
         writer = metadata.configuration.get(WRITER)
         if writer != self.id:
             self._refuse(
                 f"is new, but the table {table.full_name} was written from another checkpoint "
-                f"({writer or 'unknown'}): starting would land everything twice"
+                f"({writer or 'unknown'}), so a start would write everything twice"
             )
         if known and known != str(metadata.id):
-            self._refuse(f"has written to another table than the {table.full_name} of today")
+            self._refuse(f"has written to a table other than the current {table.full_name}")
         if there and (added := table.evolve(spark, settings, delta)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         if known is None:
@@ -124,17 +124,21 @@ class Checkpoint:
         """
         commit = newest_file(self._file.parent / "commits")
         if commit is not None and not is_whole(commit):
-            self._refuse_torn(commit, "Delete it: the batch is replayed, which changes nothing")
+            self._refuse_torn(
+                commit, "Delete it: the batch is then replayed, which changes nothing"
+            )
         offset = newest_file(self._file.parent / "offsets")
         if offset is None or is_whole(offset):
             return
         if any(self._has_written(settings, table, int(offset.name)) for table in tables):
             self._refuse_torn(
                 offset,
-                "The tables have its batch already, so it must not be planned anew: put the file "
-                "back from a backup, or start over with `lakehouse reset`",
+                "The tables already contain its batch, which must not be planned again: restore "
+                "the file from a backup, or start over with `lakehouse reset`",
             )
-        self._refuse_torn(offset, "Delete it: its batch was not written yet and is planned anew")
+        self._refuse_torn(
+            offset, "Delete it: its batch is not in the tables yet and is planned again"
+        )
 
     def _has_written(self, settings: LakeSettings, table: TableSpec, batch: int) -> bool:
         """Whether a table has a batch, under the query's transaction id or the one of `app_id`."""
@@ -199,7 +203,9 @@ class Checkpoint:
         write_durably(self._file, json.dumps(stored, indent=1))
 
     def _refuse_torn(self, file: Path, remedy: str) -> None:
-        message = f"{file} is torn, as after a power cut: Spark cannot go on from it. {remedy}."
+        message = (
+            f"{file} is torn, perhaps by a power cut, so Spark cannot continue from it. {remedy}."
+        )
         raise CheckpointError(message)
 
     def _refuse(self, what: str) -> None:
@@ -227,7 +233,7 @@ def claim(settings: LakeSettings, query: str, command: str | None = None) -> Che
         lock.close()
         message = (
             f"Query {query} already runs in another process on the checkpoint {path}; two writers "
-            "would corrupt it. Stop the other one first (`lakehouse status` shows what runs)."
+            "would corrupt it. Stop the other process first (`lakehouse status` shows what runs)."
         )
         raise CheckpointError(message) from error
     try:
@@ -243,10 +249,10 @@ def _refuse_interrupted(path: Path, command: str | None) -> None:
     if expected is None or expected == command or (not expected and command):
         return
     named = f"`{expected}`" if expected else "A command that replaces tables"
-    again = "it" if expected else "the command that ran last (forget, replay or savepoint restore)"
+    again = "it" if expected else "the last such command (forget, replay or savepoint restore)"
     message = (
-        f"{named} was interrupted, and the tables of query {path.name} are not whole. "
-        f"Run {again} again: it goes on."
+        f"{named} was interrupted, so the tables of query {path.name} are incomplete. "
+        f"Run {again} again to complete them."
     )
     raise CheckpointError(message)
 
@@ -306,7 +312,7 @@ def query_id(checkpoint: str | Path) -> str:
     """
     stored = read_json(Path(checkpoint) / "metadata", TOGETHER, CheckpointError)
     if stored is None:
-        message = f"{checkpoint} has no file `metadata`, which Spark made there. {TOGETHER}"
+        message = f"{checkpoint} has lost the file `metadata`, which Spark wrote. {TOGETHER}"
         raise CheckpointError(message)
     return str(stored["id"])
 

@@ -17,7 +17,7 @@ from pulsar_spark.errors import LakehouseError
 from pulsar_spark.log_masking import redact
 
 AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Process the messages there are now, then exit.")
+    bool, typer.Option("--available-now", help="Process the messages that exist now, then exit.")
 ]
 
 

@@ -37,7 +37,8 @@ def disagreements(
         return
     command = interrupted(folder)
     if command is not None:
-        yield f"`{command or 'a command'}` was interrupted", "Run it again to finish it."
+        named = f"`{command}`" if command else "a command that replaces tables"
+        yield f"{named} was interrupted", "Run it again to complete it."
     for log in ("offsets", "commits"):
         newest = newest_file(folder / log)
         if newest is not None and not is_whole(newest):
@@ -66,7 +67,7 @@ def _apart(
     if metadata.configuration.get(WRITER) != own.get("checkpoint"):
         yield f"the table {table.full_name} was written from another checkpoint"
     elif known and known != str(metadata.id):
-        yield f"{table.full_name} is not the table that the checkpoint has written to"
+        yield f"{table.full_name} is not the table to which the checkpoint has written"
     elif commit is not None and (folder / "metadata").exists():
         # Only bronze writes the query's id to the table, and a query that was moved has none yet.
         written = delta.transaction_version(query_id(folder))

@@ -69,8 +69,8 @@ class Place:
         place = cls.of(settings, table.full_name, batch)
         if place is None:
             message = (
-                f"Spark has forgotten where {table.full_name} stood after batch {batch}: silver is "
-                "too far behind bronze. Let it catch up first."
+                f"Spark no longer knows the position of {table.full_name} after batch {batch}, "
+                "because silver is too far behind bronze. Let silver catch up first."
             )
             raise CheckpointError(message)
         return place

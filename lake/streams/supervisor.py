@@ -242,7 +242,7 @@ class Stream:
         is_cut = patient(lambda: bool(query.status["isTriggerActive"]))
         if is_cut:
             log.warning(
-                "stopped within a batch that took too long; the next start runs it again",
+                "stopped within a batch that took too long; the next start repeats it",
                 stream=self.name,
                 seconds=self._settings.stop_seconds,
             )

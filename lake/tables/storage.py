@@ -45,8 +45,8 @@ def require_folder(settings: LakeSettings, what: str, why: str) -> None:
     """
     if in_bucket(settings):
         message = (
-            f"{what} is not done for a lake on S3 yet: {why}. docs/deploying.md says what is; "
-            f"nothing was changed at {settings.tables}."
+            f"{what} does not support a lake on S3 yet: {why}. docs/deploying.md lists what does. "
+            f"Nothing was changed at {settings.tables}."
         )
         raise SettingsError(message)
 
@@ -73,7 +73,7 @@ def require_bucket(settings: LakeSettings) -> None:
     else:
         if found != FileType.NotFound:
             return
-        why = "there is no such bucket"
+        why = "the bucket does not exist"
     message = (
         f"The bucket of LAKEHOUSE_LAKE={settings.tables} cannot be used at "
         f"{settings.s3_server or 'Amazon'}, region {settings.s3_region_name}: {why}. Check "

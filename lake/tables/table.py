@@ -121,8 +121,8 @@ class TableSpec:
             if name not in wanted.names:
                 self._refuse(
                     f"{within}{name}",
-                    "is not declared any more. Keep it declared, with "
-                    "required = false; for a new name declare both",
+                    "is no longer declared. Declare it again with required = false; to rename it, "
+                    "declare both names",
                 )
         before = None
         for field_ in wanted.fields:
@@ -132,22 +132,26 @@ class TableSpec:
             if known is None and name in self.fields:
                 yield place, now, before
             elif known is None:
-                self._refuse(place, "is not there, and older rows would need a value of it")
+                self._refuse(
+                    place,
+                    "does not exist, and older rows would need a value for it. Undo the change "
+                    "in the topic file",
+                )
             elif isinstance(known, StructType) and isinstance(field_.dataType, StructType):
                 yield from self._missing(field_.dataType, known, f"{place}.")
             elif known != field_.dataType:
                 self._refuse(
                     place,
-                    f"is {known.simpleString()}, and declared as {now} now. What "
-                    "is there cannot become that: give the field another name",
+                    f"is {known.simpleString()}, but is now declared as {now}. Its values cannot "
+                    "be converted: give the field another name",
                 )
             before = name
 
     def _refuse(self, place: str, what: str) -> None:
-        anew = "start over with `lakehouse reset`"
+        otherwise = "start over with `lakehouse reset`"
         if self.layer == "silver":
-            anew = "make silver anew from bronze with `lakehouse replay --table silver`"
-        message = f"Column '{place}' of the table {self.full_name} {what}, or {anew}."
+            otherwise = "rebuild silver from bronze with `lakehouse replay --table silver`"
+        message = f"Column '{place}' of the table {self.full_name} {what}, or {otherwise}."
         raise LakehouseError(message)
 
     def _columns(self) -> StructType:

@@ -47,7 +47,7 @@ def _field_type(value: str) -> str:
     decimal = DECIMAL.fullmatch(value)
     if value in SIMPLE_TYPES or (decimal and int(decimal[2]) <= int(decimal[1]) <= 38):
         return value
-    message = f"'{value}' is no type; use one of {', '.join(SIMPLE_TYPES)} or decimal(p,s)"
+    message = f"'{value}' is not a type; use one of {', '.join(SIMPLE_TYPES)} or decimal(p,s)"
     raise ValueError(message)
 
 
@@ -140,7 +140,7 @@ class View(Declaration):
                 self._refuse(f"has the key '{name}', which is not among its columns")
         for name, columns in self.sources.items():
             if len(columns) != len(self.key):
-                self._refuse(f"needs, of '{name}', as many columns as its key has")
+                self._refuse(f"must name as many columns of '{name}' as its key has")
         return self
 
     def _refuse(self, what: str) -> None:
@@ -214,7 +214,10 @@ class Topic(Declaration):
                 self._refuse(f"names '{name}', which is not among its fields")
         for name in (*self.key, *self.sequence):
             if self.fields[name].nullable:
-                self._refuse(f"needs its key and sequence: '{name}' must always be there")
+                self._refuse(
+                    f"has '{name}' in its key or sequence, so this field must be required and "
+                    "have no 'absent'"
+                )
         return self
 
     @model_validator(mode="after")
@@ -226,11 +229,13 @@ class Topic(Declaration):
         for column, what in columns:
             if column in OWN_COLUMNS:
                 self._refuse(
-                    f"has a {what}, but silver has a column '{column}' of its own. Leave it "
-                    "out, or rename it: bronze keeps the whole message"
+                    f"has a {what}, but silver adds a column '{column}' of its own. Leave it "
+                    "out or rename it; bronze keeps the whole message"
                 )
             if column in known:
-                self._refuse(f"has a {known[column]} and a {what}, both of the column '{column}'")
+                self._refuse(
+                    f"has a {known[column]} and a {what}, which both need the column '{column}'"
+                )
             known[column] = what
         return self
 
@@ -242,7 +247,7 @@ class Topic(Declaration):
             return self
         for name in CHANGELOG_ONLY:
             if name in self.model_fields_set:
-                self._refuse(f"has events, which are all kept; drop '{name}'")
+                self._refuse(f"has events, which are all kept; remove '{name}'")
         return self
 
     @model_validator(mode="after")
@@ -251,34 +256,40 @@ class Topic(Declaration):
         if self.envelope:
             for name in ("delete", "truncate"):
                 if name in self.model_fields_set:
-                    self._refuse(f"has an envelope, whose op says it; drop '{name}'")
+                    self._refuse(
+                        "has an envelope, whose op marks deletions and truncations; remove "
+                        f"'{name}'"
+                    )
             if self.format not in ("json", "registry"):
                 self._refuse(f"has an envelope, so its payloads cannot be '{self.format}'")
         elif any(field.path for field in self.fields.values()):
             self._refuse("has a field with 'path', which needs 'envelope'")
         elif self.sequence and self.delete == "tombstone":
             self._refuse(
-                "has a sequence, and tombstones have no fields: set 'delete' to 'never' or to a "
-                "field's value"
+                "has a sequence, but tombstones have no fields to order them by: set 'delete' to "
+                "'never' or to a field's value"
             )
         if self.truncates and not self.sequence and self.partitions > 1:
             what = "truncate" if self.truncate else "envelope"  # whose op may truncate
             self._refuse(
-                f"has '{what}' and several partitions: which messages are older than a truncation "
-                "cannot be told without a 'sequence'"
+                f"has '{what}' and several partitions, so it needs a 'sequence', which shows "
+                "which messages are older than a truncation"
             )
         if self.updates == "partial":
             for name in ("history", "merged_into"):
                 if getattr(self, name):
-                    self._refuse(f"has partial updates, which do not go with '{name}'")
+                    self._refuse(f"has partial updates, which cannot be combined with '{name}'")
         if any(lookup.mode == "as_of" for lookup in self.lookups.values()) and (
             self.event_time is None or self.fields[self.event_time].nullable
         ):
-            self._refuse("looks up 'as_of', so it needs 'event_time', a field that is always there")
+            self._refuse(
+                "has an 'as_of' lookup, so it needs an 'event_time', and that field must be "
+                "required and have no 'absent'"
+            )
         if self.merged_into and len(self.key) > 1:
             self._refuse("has 'merged_into', which needs a key of one field")
         if self.merged_into and self.fields[self.merged_into].type != self.fields[self.key[0]].type:
-            self._refuse("has a field 'merged_into' of another type than its key")
+            self._refuse("has a 'merged_into' field whose type differs from the type of its key")
         return self
 
     @model_validator(mode="after")
@@ -286,8 +297,8 @@ class Topic(Declaration):
         bare = {"string": "string", "bytes": "binary"}.get(self.format)
         if bare and [self.fields[name].type for name in self.values] != [bare]:
             self._refuse(
-                f"has bare values (schema = '{self.format}'): beside its key it needs one field, "
-                f"of type {bare}"
+                f"has bare values (schema = '{self.format}'), so it needs exactly one field "
+                f"besides its key, of type {bare}"
             )
         return self
 
@@ -298,15 +309,21 @@ class Topic(Declaration):
         columns = {snake_case(name) for name in self.fields}
         for name, spec in self.fields.items():
             if spec.is_protected and name in references:
-                self._refuse(f"identifies rows by '{name}': declare it personal = 'keep'")
+                self._refuse(f"identifies rows by '{name}', which must have personal = 'keep'")
             if spec.personal != "hash":
                 continue
             if spec.type != "string":
-                self._refuse(f"has '{name}' of type {spec.type}; only a string can be hashed")
+                self._refuse(f"hashes '{name}' of type {spec.type}; only strings can be hashed")
             if self.updates == "partial":
-                self._refuse(f"has partial updates, which do not go with a hash, as of '{name}'")
+                self._refuse(
+                    "has partial updates, which cannot be combined with a hashed field such as "
+                    f"'{name}'"
+                )
             if hash_column(name) in columns:
-                self._refuse(f"has a field of the column '{hash_column(name)}', as '{name}' hashed")
+                self._refuse(
+                    f"has a field for the column '{hash_column(name)}', which holds the hash of "
+                    f"'{name}'"
+                )
         return self
 
     def _refuse(self, what: str) -> None:

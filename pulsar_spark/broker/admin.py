@@ -358,8 +358,8 @@ class PulsarAdmin:
             return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
         except TopicNotFoundError as error:
             message = (
-                f"The broker at {self._url} has no topic {topic}. `lakehouse create-topics` "
-                "creates those of the topic file; else correct its name there, or "
+                f"The broker at {self._url} has no topic {topic}. Run `lakehouse create-topics` to "
+                "create the topics of the topic file, or correct the name there or in "
                 "LAKEHOUSE_PULSAR_NAMESPACE."
             )
             raise TopicNotFoundError(message) from error
@@ -369,8 +369,8 @@ class PulsarAdmin:
             return self._ask_patiently(partial(self._ask_once, method, path, **content))
         except (httpx.HTTPError, _NotYetError) as error:
             message = (
-                f"No answer from the Pulsar broker at {self._url} ({error}). Start it "
-                "(`lakehouse up` runs one), or name yours with LAKEHOUSE_PULSAR_ADMIN_URL."
+                f"The Pulsar broker at {self._url} does not answer ({error}). Start it "
+                "(`lakehouse up` runs one), or set LAKEHOUSE_PULSAR_ADMIN_URL to your broker."
             )
             raise BrokerError(message) from error
 
@@ -391,8 +391,8 @@ class PulsarAdmin:
             places.append(self._checked(response.url, response.next_request.url))
             content.pop("params", None)  # the address of the redirect contains them
         message = (
-            f"The brokers send us in a circle: {' -> '.join(places)}. A topic may be moving: try "
-            "again. If it stays so, each broker needs an advertisedAddress of its own."
+            f"The brokers redirect us in a circle: {' -> '.join(places)}. The topic may be moving; "
+            "try again. If the error persists, give each broker an advertisedAddress of its own."
         )
         raise BrokerError(message)
 
@@ -409,9 +409,10 @@ class PulsarAdmin:
         if place.scheme != asked.scheme or place.host not in self._hosts:
             message = (
                 f"The broker at {self._url} redirects us to {place.scheme}://{place.netloc.decode()},"
-                " where we do not go: the host is not in its list of brokers, our role may not see "
-                "that list, or the protocol is another. If it is a broker of yours, name its host "
-                "with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or a proxy with adminUrl."
+                " which we do not follow: the host is not in the broker's list of brokers, our "
+                "role may not read that list, or the protocol differs. If the host is one of your "
+                "brokers, name it with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or name a proxy "
+                "with adminUrl."
             )
             raise BrokerError(message)
         return str(place)
@@ -470,7 +471,7 @@ class PulsarAdmin:
             message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
             raise TopicNotFoundError(message)
         if response.status_code == httpx.codes.CONFLICT:
-            message = f"{self._url}: {path} exists already: {_reason(response)}"
+            message = f"{self._url}: {path} already exists: {_reason(response)}"
             raise AlreadyThereError(message)
         if response.is_error:
             message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"

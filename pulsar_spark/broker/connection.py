@@ -72,7 +72,9 @@ class Connection:
         fields = ("token_env", "token_file", "oauth2_key_file")
         named = [OPTION_OF[field] for field in fields if getattr(self, field)]
         if len(named) > 1:
-            message = f"{' and '.join(named)} each say who we are to the broker; set one of them."
+            message = (
+                f"{' and '.join(named)} are different ways to authenticate; set only one of them."
+            )
             raise SettingsError(message)
         if self.oauth2_key_file:
             require_library("httpx_auth", "oauth2", "oauth2KeyFile")
@@ -158,7 +160,7 @@ class Connection:
             place = f"the file {self.token_file}"
             token = Path(_there("tokenFile", self.token_file) or "").read_text().strip()
         if not token:
-            message = f"The broker asks for a token, but {place} holds none; put it there."
+            message = f"The broker requires a token, but {place} is empty; put the token there."
             raise SettingsError(message)
         return hide(token)
 
@@ -197,7 +199,10 @@ class Connection:
                 hint = "; name its authority in oauth2TrustCertsFile" * (
                     "CERTIFICATE" in str(error)
                 )
-                message = f"oauth2IssuerUrl {self.oauth2_issuer_url} gives no token: {error}{hint}."
+                message = (
+                    f"oauth2IssuerUrl {self.oauth2_issuer_url} did not issue a token: "
+                    f"{error}{hint}."
+                )
                 raise SettingsError(message) from error
 
         return token
@@ -255,7 +260,7 @@ BOOLEANS = {f.name for f in dataclasses.fields(Connection) if isinstance(f.defau
 
 def _both(one: str, value: str | None, other: str, other_value: str | None) -> None:
     if bool(value) != bool(other_value):
-        message = f"{one} and {other} go together: set {other if value else one}, too."
+        message = f"{one} and {other} must be set together; set {other if value else one} as well."
         raise SettingsError(message)
 
 
@@ -273,6 +278,6 @@ def boolean(name: str, value: str) -> bool:
 
 def _there(name: str, file: str | None) -> str | None:
     if file is not None and not Path(file).is_file():
-        message = f"{name}: there is no file {file} on this machine; correct the path."
+        message = f"{name}: the file {file} does not exist on this machine; correct the path."
         raise SettingsError(message)
     return file

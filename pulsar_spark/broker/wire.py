@@ -203,7 +203,7 @@ class EntryReader:
             at, authoritative = url, _number(answer, 5)
             if outcome == 1:
                 return
-        message = f"{partition}: brokers redirected a lookup more than {HOPS} times"
+        message = f"{partition}: the brokers redirected a lookup more than {HOPS} times"
         raise ConnectionError(message)
 
     def _connect(self, url: str, behind: str = "") -> None:
@@ -295,8 +295,8 @@ def reading(
             yield reader
     except OSError as error:
         message = (
-            f"{partition}: entries could not be read from {first} on: {error}. Check that the "
-            f"broker at {connection.service_url} is running; the batch is tried again."
+            f"{partition}: cannot read entries from {first} on: {error}. Check that the broker at "
+            f"{connection.service_url} is running; the batch is tried again."
         )
         raise BrokerError(message) from error
 

@@ -192,8 +192,8 @@ class Planner:
         for name in bound:
             if name not in names:
                 message = (
-                    f"A position is given for '{name}', which is no partition of the topics to "
-                    f"read; these are {', '.join(names)}."
+                    f"A position is given for '{name}', which is not a partition of the topics to "
+                    f"read. The partitions are {', '.join(names)}."
                 )
                 raise SettingsError(message)
         return dict(bound)

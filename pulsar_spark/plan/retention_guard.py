@@ -128,9 +128,9 @@ class RetentionGuard:
         if kept is None:
             if begun is not None:
                 why = (
-                    f"the subscription '{self._subscription}' that kept the unread messages is "
-                    "gone: the topic was deleted and made anew, or the subscription was removed or "
-                    "expired"
+                    f"the subscription '{self._subscription}', which kept the unread messages, no "
+                    "longer exists: the topic was deleted and created again, or the subscription "
+                    "was deleted or expired"
                 )
                 self._lost(name, begun, None, why)
             self._seen.pop(name, None)  # the log may be a new one
@@ -147,8 +147,8 @@ class RetentionGuard:
             return
         if not self._only_hidden(name, after, dropped, state):
             why = (
-                "the broker has dropped them (message TTL, a backlog quota that evicts, or somebody"
-                f" cleared or moved the subscription '{self._subscription}')"
+                "the broker has dropped them (message TTL, a backlog quota that evicts, or the "
+                f"subscription '{self._subscription}' was cleared or moved)"
             )
             self._lost(name, after, dropped, why)
         self._settled[name] = dropped
@@ -199,9 +199,10 @@ class RetentionGuard:
             self._losses.record(self._subscription, name, (after, up_to), why)
             return
         message = (
-            f"{name}: messages behind {after}{f' up to {up_to}' if up_to else ''} were not read "
-            f"and may be lost, as {why}. Switch off message TTL and quotas that evict. To go "
-            "on without them, and have that recorded in a table, set failOnDataLoss=false "
-            "(LAKEHOUSE_ACCEPT_DATA_LOSS=true); to start over, `lakehouse reset`."
+            f"{name}: messages after {after}{f' up to {up_to}' if up_to else ''} were not read "
+            f"and may be lost, because {why}. Switch off message TTL and quotas that evict. To "
+            "continue without these messages and record the loss in a table, set "
+            "failOnDataLoss=false (LAKEHOUSE_ACCEPT_DATA_LOSS=true). To start over, run "
+            "`lakehouse reset`."
         )
         raise DataLossError(message)

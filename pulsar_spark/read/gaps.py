@@ -166,7 +166,9 @@ class Gaps:
                 position = Position(*place)
                 found = admin.entry(self._work.topic, position)
                 if found is None or not found.is_hidden:
-                    self._fail(position, "was not sent by the broker" if found else "is gone")
+                    self._fail(
+                        position, "was not sent by the broker" if found else "no longer exists"
+                    )
         # Messages completed within the range came from the client, or are in `wanted`.
         return wanted, under_way
 

@@ -186,8 +186,8 @@ class Books:
             if books.decoded != books.messages_in or books.superseded < 0:
                 message = (
                     f"Batch {self.batch_id} of silver does not add up for topic {name}: {books}. "
-                    "A message was lost or made twice. Nothing is booked; keep bronze and silver "
-                    "as they are and report this, or rebuild silver from bronze."
+                    "A message was lost or duplicated, so the batch was not recorded. Leave bronze "
+                    "and silver unchanged and report this, or rebuild silver from bronze."
                 )
                 raise ReconciliationError(message)
             before = self._watermarks.get(name)

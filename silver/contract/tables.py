@@ -32,18 +32,18 @@ PERSONAL = "lakehouse.personal"
 QUARANTINE = TableSpec(
     "silver",
     "quarantine",
-    "Records that were refused. Grain: one message; those that a replay brought in are gone",
+    "Rejected records. Grain: one message; records that a replay has applied are removed",
     (
         Column("topic", "string", "Short name of the topic", nullable=False),
-        Column("position", POSITION, "Where the message is", nullable=False),
-        Column("reason", "string", "Why it was refused", nullable=False),
-        Column("status", "string", "`open`, or `discarded` for good", nullable=False),
+        Column("position", POSITION, "Position of the message", nullable=False),
+        Column("reason", "string", "Why it was rejected", nullable=False),
+        Column("status", "string", "`open`, or `discarded` permanently", nullable=False),
         Column("key", "string", "Message key"),
         Column("payload", "binary", "Value, byte for byte"),
         Column("event_time", "timestamp", "Event time set by the producer"),
         Column("publish_time", "timestamp", "When it was published", nullable=False),
         Column("schema_version", "bigint", "Schema version it was published with, if any"),
-        Column("silver_batch", "bigint", "Batch that refused it", nullable=False),
+        Column("silver_batch", "bigint", "Batch that rejected it", nullable=False),
     ),
     fields=ADDED,
 )
@@ -51,9 +51,9 @@ QUARANTINE = TableSpec(
 RECONCILIATION = TableSpec(
     "silver",
     "reconciliation",
-    "The books. Grain: one batch and topic; messages_in = applied + superseded + quarantined + "
-    "discarded. Batches below 0 are decisions about the quarantine; all batches older than "
-    "history_days are one row of each topic",
+    "Audit of the messages read. Grain: one batch and topic; messages_in = applied + superseded + "
+    "quarantined + discarded. Batches below 0 are decisions about the quarantine; all batches "
+    "older than history_days are one row per topic",
     (
         Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
         Column("topic", "string", "Short name of the topic", nullable=False),
@@ -61,24 +61,24 @@ RECONCILIATION = TableSpec(
         Column("applied", "bigint", "Messages that made or changed a row", nullable=False),
         Column("superseded", "bigint", "Stale or duplicate: a later one is known", nullable=False),
         Column("quarantined", "bigint", "Messages put into quarantine; open ones", nullable=False),
-        Column("discarded", "bigint", "Messages of it that were given up", nullable=False),
-        Column("waiting", "bigint", "Of the applied: rows that miss a lookup", nullable=False),
+        Column("discarded", "bigint", "Messages in quarantine given up", nullable=False),
+        Column("waiting", "bigint", "Applied rows that lack a lookup", nullable=False),
         Column("watermark", "timestamp", "Latest event time up to this batch, NULL if none"),
-        Column("late", "bigint", "Messages behind the watermark before this batch", nullable=False),
-        Column("max_lateness_ms", "bigint", "How far the latest of them was behind it"),
+        Column("late", "bigint", "Messages older than the previous watermark", nullable=False),
+        Column("max_lateness_ms", "bigint", "Greatest lateness of those messages"),
     ),
 )
 
 CUTS = TableSpec(
     "silver",
     "cuts",
-    "Versions of all tables that belong together. Grain: one batch of the silver query, or, below "
-    "0, one decision about the quarantine, of the last history_days",
+    "Snapshots: versions of all tables that belong together. Grain: one batch of the silver query "
+    "or, below 0, one decision about the quarantine, of the last history_days",
     (
         Column("silver_batch", "bigint", "Batch of the silver query", nullable=False),
         Column("committed_at", "timestamp", "When it was finished", nullable=False),
         Column("versions", "map<string,bigint>", "Delta version by table name", nullable=False),
-        Column("positions", "map<string,string>", "By topic: read up to here", nullable=False),
+        Column("positions", "map<string,string>", "By topic, where reading ended", nullable=False),
     ),
 )
 
@@ -142,7 +142,7 @@ def lookup_columns(topic: Topic) -> list[Column]:
 def _resolved(topic: Topic) -> Column:
     [key] = topic.key
     kind = sql_type(topic.fields[key])
-    return Column("resolved_id", kind, "Key it was merged into in the end, NULL within a cycle")
+    return Column("resolved_id", kind, "Key at the end of the merge chain, NULL within a cycle")
 
 
 def state_table(topic: Topic) -> TableSpec:
@@ -154,9 +154,9 @@ def state_table(topic: Topic) -> TableSpec:
         searched.append(snake_case(topic.merged_into))
     columns.append(Column("is_deleted", "boolean", "The key was deleted", nullable=False))
     if topic.has_marks:
-        columns.append(Column("mark", "string", "Instead of a key: `truncated`, `collected`"))
+        columns.append(Column("mark", "string", "Not NULL if no key: `truncated`, `collected`"))
     if topic.updates == "partial":
-        columns.append(Column("orders", _orders(topic), "Order of what set each field"))
+        columns.append(Column("orders", _orders(topic), "Order of the message that set each field"))
     return TableSpec(
         "silver",
         f"{topic.name}_state",
@@ -176,8 +176,8 @@ def state_table(topic: Topic) -> TableSpec:
 
 
 _MADE_FROM = (
-    Column("position", POSITION, "Message that the row is made from", nullable=False),
-    Column("publish_time", "timestamp", "When that was published", nullable=False),
+    Column("position", POSITION, "Message that the row comes from", nullable=False),
+    Column("publish_time", "timestamp", "When that message was published", nullable=False),
     Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
 )
 
@@ -196,16 +196,16 @@ def history_table(topic: Topic) -> TableSpec:
 
     The span is in event time.
     """
-    mark = Column("mark", "string", "Instead of a key: `truncated`, which ended what is older")
+    mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
     return TableSpec(
         "silver",
         f"{topic.name}_history",
-        f"Versions of the rows of {topic.name}, valid from valid_from until before valid_to",
+        f"Versions of the rows of {topic.name}, valid from valid_from until just before valid_to",
         (
             *field_columns(topic),
             Column("is_deleted", "boolean", "The key was deleted", nullable=False),
             Column("valid_from", "timestamp", "Event time of the version", nullable=False),
-            Column("valid_to", "timestamp", "Event time of the next one, NULL for the last"),
+            Column("valid_to", "timestamp", "Event time of the next version, NULL for the last"),
             *([mark] if topic.truncates else []),
             *_MADE_FROM,
         ),
@@ -221,7 +221,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
     for name, lookup in topic.lookups.items():
         parts = lookup_columns(topics.topics[lookup.topic])
         row = f"struct<{','.join(f'{c.name}:{c.type}' for c in parts)}>"
-        when = "as of arrival" if lookup.mode == "latest" else "as of the event time"
+        when = "at arrival" if lookup.mode == "latest" else "at the event time"
         lookups.append(Column(name, row, f"Row of {lookup.topic} {when}; NULL if unknown"))
         lookups.append(Column(f"{name}_position", POSITION, f"Version of that {name} row"))
     return TableSpec(
@@ -231,10 +231,10 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
         (
             *own_columns(topic),
             *lookups,
-            Column("missing_lookups", "int", "How many lookups are NULL", nullable=False),
-            Column("position", POSITION, "Message that the row is made from", nullable=False),
-            Column("publish_time", "timestamp", "When that was published", nullable=False),
-            Column("arrived_batch", "bigint", "Batch that brought the message", nullable=False),
+            Column("missing_lookups", "int", "Number of lookups that are NULL", nullable=False),
+            Column("position", POSITION, "Message that the row comes from", nullable=False),
+            Column("publish_time", "timestamp", "When that message was published", nullable=False),
+            Column("arrived_batch", "bigint", "Batch in which it arrived", nullable=False),
             Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
         ),
         _statistics(

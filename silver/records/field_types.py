@@ -41,7 +41,7 @@ _REST_OF_STRING = r'[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # expressions.
 _PLAIN = r"u00(?:3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
 _ESCAPED_NAME = rf'(?s)"[^"\\]*+(?:\\(?!{_PLAIN}).[^"\\]*+)*+\\{_PLAIN}{_REST_OF_STRING}\s*+:'
-ESCAPED = "a name in the payload has letters or digits written as escapes"
+ESCAPED = "a field name in the payload contains escaped letters or digits"
 
 
 def read_type(spec: FieldSpec) -> str:

@@ -115,9 +115,9 @@ def protection(
         known = DirectTable(table, settings)
         if known.configuration(PERSONAL) != table.properties.get(PERSONAL):
             message = (
-                f"The topic file declares other personal fields for {table.full_name} than when "
-                "silver last started, so gold could see personal data. Start silver with the new "
-                "topic file first (`lakehouse silver --available-now`)."
+                f"The personal fields that the topic file declares for {table.full_name} have "
+                "changed since silver last started, so gold could see personal data. Start silver "
+                "with the new topic file first (`lakehouse silver --available-now`)."
             )
             raise SettingsError(message)
         if known.configuration(PERSONAL):
@@ -137,8 +137,8 @@ def _see_it_is_the_same_secret(
         return
     if made_with != settings.pseudonyms.fingerprint():
         message = (
-            f"The hashes in {table.full_name} were made with another secret of pseudonyms, so "
-            "equal values would no longer have equal hashes. Set the former secret, or compute all "
+            f"The hashes in {table.full_name} were made with another pseudonym secret, so equal "
+            "values would no longer have equal hashes. Set the former secret, or compute all "
             "hashes again with `lakehouse replay --table silver`."
         )
         raise SettingsError(message)

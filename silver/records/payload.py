@@ -152,11 +152,11 @@ def _text(
     elif schema.type in PRIMITIVES:
         value = _primitive(payload, schema.type)
     else:
-        message = f"is {schema.type}, which silver does not read"
+        message = f"has a schema of type {schema.type}, which silver cannot read"
         raise PayloadError(message)
     if len(values) != 1:
         message = (
-            f"is a bare {schema.type}, and the topic declares {len(values)} fields beside its key"
+            f"is a bare {schema.type}, but the topic declares {len(values)} fields besides its key"
         )
         raise PayloadError(message)
     return f"{{{json.dumps(values[0])}:{_json(value, types[values[0]])}}}", True
@@ -177,10 +177,10 @@ def _avro(payload: bytes, definition: str) -> Any:
         record = fastavro.schemaless_reader(content, _parsed(definition), None)
     except Exception as error:
         # For garbage, the reader may raise anything: EOFError, IndexError, MemoryError, ...
-        message = f"is no such Avro record ({type(error).__name__})"
+        message = f"does not match its Avro schema ({type(error).__name__})"
         raise PayloadError(message) from error
     if content.read(1):
-        message = "is longer than its Avro record"
+        message = "continues after its Avro record"
         raise PayloadError(message)
     return record
 
@@ -214,7 +214,7 @@ def _primitive(payload: bytes, kind: str) -> Any:
     try:
         return PRIMITIVES[kind](payload)
     except (struct.error, ValueError, OverflowError) as error:
-        message = f"is no {kind}"
+        message = f"is not a valid {kind}"
         raise PayloadError(message) from error
 
 

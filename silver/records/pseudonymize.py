@@ -152,14 +152,14 @@ def known_secret(settings: LakeSettings, fingerprints: Collection[str]) -> Pseud
     """
     if settings.pseudonyms is None:
         message = (
-            "Forgotten people are recognised by keyed hashes, but the secret for them is not set, "
-            "so they would come back. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
+            "Forgotten people are recognised by keyed hashes, but the secret for the hashes is not "
+            "set, so their data would come back. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
         )
         raise SettingsError(message)
     if {*fingerprints} - {settings.pseudonyms.fingerprint()}:
         message = (
-            "silver.forgotten was written with another secret of pseudonyms, so forgotten people "
-            "would come back. Set the former secret."
+            "silver.forgotten was written with another pseudonym secret, so the data of forgotten "
+            "people would come back. Set the former secret."
         )
         raise SettingsError(message)
     return settings.pseudonyms

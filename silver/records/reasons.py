@@ -16,12 +16,12 @@ def reason(topic: Topic) -> Column:
     reasons = reasons.when(F.col("_read.problem").isNotNull(), F.col("_read.problem"))
     reasons = _envelope_reasons(reasons, topic)
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
-    reasons = reasons.when(_has_more(topic), F.lit("payload is more than a JSON object"))
+    reasons = reasons.when(_has_more(topic), F.lit("payload has more text after the JSON object"))
     for name in topic.fields:
         reasons = _field_reasons(reasons, topic, name)
     if topic.envelope:  # the side that is not used may have any form
         return reasons
-    twice = F.lit("a field is in the payload twice, and not both times of its type")
+    twice = F.lit("a field is in the payload twice, and one of its values has the wrong type")
     return reasons.when(~F.col("_empty") & F.col(f"_json.{CORRUPT}").isNotNull(), twice)
 
 
@@ -31,7 +31,8 @@ def _reason_of_no_payload(topic: Topic) -> Column:
     if topic.sequence and not topic.envelope:
         return F.lit("payload is empty, so it has no sequence")
     return F.when(
-        _is_keyless(topic), F.lit("payload is empty and the message key is no key of this topic")
+        _is_keyless(topic),
+        F.lit("payload is empty and the message key is not a key of this topic"),
     )
 
 
@@ -91,10 +92,10 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
         outside = payload & has_key_outside(topic)
         parts = F.lit(f"the message key does not have the form '{'|'.join(topic.key)}'")
         reasons = reasons.when(outside & F.col("_key").isNull(), parts)
-        no_key = F.lit(f"the message key has no {spec.type} '{name}'")
+        no_key = F.lit(f"part '{name}' of the message key is not of type {spec.type}")
         reasons = reasons.when(outside & value(topic, name).isNull(), no_key)
     wrong_type = payload & is_of_another_type(topic, name)
-    reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is no {spec.type}"))
+    reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is not of type {spec.type}"))
     if spec.required:
         missing = expected & F.col(f"_json.{name}").isNull()
         reasons = reasons.when(missing, F.lit(f"field '{name}' is missing"))

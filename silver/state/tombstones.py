@@ -30,7 +30,7 @@ from silver.state.merge import is_older
 
 MARK = "collected"
 OLD_TOMBSTONE = "is_deleted AND mark IS NULL AND publish_time < timestamp '{}'"
-MAY_BE_DELETED = "older than a tombstone that was collected: its key may have been deleted since"
+MAY_BE_DELETED = "older than a collected tombstone, so its key may have been deleted since"
 
 log = structlog.get_logger()
 

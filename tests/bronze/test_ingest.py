@@ -121,14 +121,16 @@ def test_a_torn_file_of_the_checkpoint_is_named_with_a_remedy_that_loses_nothing
         land()
     commit.unlink()
     offset.write_text(tear(whole))
-    with pytest.raises(CheckpointError, match="offsets/0 is torn.*tables have its batch already"):
+    with pytest.raises(
+        CheckpointError, match="offsets/0 is torn.*tables already contain its batch"
+    ):
         land()
     offset.write_text(whole)
     sent += topic.send(some(10, seed=3))
     land()
     planned = offset.with_name("2")
     planned.write_text(tear(offset.with_name("1").read_text()))
-    with pytest.raises(CheckpointError, match="offsets/2 is torn.*Delete it: .*planned anew"):
+    with pytest.raises(CheckpointError, match="offsets/2 is torn.*Delete it: .*planned again"):
         land()
     planned.unlink()
     sent += topic.send(some(10, seed=4))
@@ -157,7 +159,7 @@ def test_a_topic_that_was_made_anew_stops_the_query(
     topic.delete()
     topic.create(2)
     topic.send(some(5, seed=4))
-    with pytest.raises(LakehouseError, match="deleted and made anew.*ACCEPT_DATA_LOSS=true"):
+    with pytest.raises(LakehouseError, match="deleted and created again.*ACCEPT_DATA_LOSS=true"):
         land()
     assert len(landed(topic.settings)) == 5
 
@@ -184,7 +186,7 @@ def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
     assert {r["topic_partition"]: r["behind"] for r in losses.to_pylist()} == {
         name: str(position) for name, position in ends.items()
     }
-    assert all("made anew" in reason for reason in losses["reason"].to_pylist())
+    assert all("created again" in reason for reason in losses["reason"].to_pylist())
 
 
 def test_messages_the_broker_has_dropped_stop_the_query(
@@ -206,7 +208,7 @@ def test_messages_the_broker_has_dropped_stop_the_query(
 def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None:
     gone = topic.settings.model_copy(update={"pulsar_namespace": "public/nowhere"})
     with pytest.raises(
-        LakehouseError, match=r"no topic persistent://public/nowhere/orders. `lakehouse create"
+        LakehouseError, match=r"no topic persistent://public/nowhere/orders. Run `lakehouse"
     ):
         await_streams(ingest(spark, gone, topic.topics, available_now=True))
 
@@ -232,7 +234,7 @@ def test_an_old_checkpoint_without_its_table_is_refused(
     land()
     table = Path(topic.settings.table_path("bronze", NAME))
     table.rename(table.with_name("elsewhere"))
-    with pytest.raises(CheckpointError, match="has written to .*orders, which is gone"):
+    with pytest.raises(CheckpointError, match="has written to .*orders, which no longer exists"):
         land()
 
 

@@ -59,7 +59,7 @@ def test_gold_and_silver_refuse_what_would_show_more_or_hash_otherwise(
     other.write_text("another secret, as long as it must be")
     for declared, secret, what in (
         (settings.topics, None, "declares users.emailAddress as personal = 'hash', but no"),
-        (settings.topics, other, "silver.users_state were made with another secret"),
+        (settings.topics, other, "silver.users_state were made with another pseudonym secret"),
         (SHOP_TOPICS, other, "email_address_hash.*lakehouse replay --table silver"),
     ):
         own = {"topics": declared, "pseudonym_secret_file": secret}

@@ -132,7 +132,7 @@ def test_a_torn_note_of_an_interrupted_command_keeps_streams_from_starting(
     settings = load_settings(home=tmp_path)
     note = folder_of(settings) / UNFINISHED
     note.write_text(content)
-    with pytest.raises(CheckpointError, match="Run the command that ran last .*forget, replay"):
+    with pytest.raises(CheckpointError, match="Run the last such command .*forget, replay"):
         claim(settings, QUERY)
     again = claim(settings, QUERY, "lakehouse forget")
     again.expect(None)

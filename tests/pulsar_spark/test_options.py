@@ -38,7 +38,7 @@ def test_a_missing_option_is_named(name: str) -> None:
 
 def test_a_stream_without_a_subscription_is_refused() -> None:
     rest = {key: value for key, value in GOOD.items() if key != "subscription"}
-    with pytest.raises(SettingsError, match="'subscription'.*missing.*keeps what is unread"):
+    with pytest.raises(SettingsError, match="'subscription'.*missing.*keeps unread messages"):
         PulsarStreamReader(PulsarOptions.parse(rest))
 
 

@@ -57,7 +57,7 @@ def test_what_is_in_it_is_shown_by_topic_and_reason(lake: SilverLake) -> None:
     found = {(line[0], line[1]): line[3] for line in summary(lake.settings)}
     assert found == {
         ("people", MISSING): 2,
-        ("people", "field 'id' is no int"): 1,
+        ("people", "field 'id' is not of type int"): 1,
         ("visits", "field 'place' is missing"): 1,
     }
     [record] = records(lake.settings, Selection("visits"), limit=5)
@@ -75,7 +75,7 @@ def test_after_a_fix_each_record_comes_in_once_and_the_rest_stays(lake: SilverLa
     assert set(visits) == {7, 8}
     assert visits[7]["visitor"]["id"] == 1, "completed by the record that came in"
     assert visits[7]["missing_lookups"] == 0
-    assert [line[1] for line in summary(lake.settings)] == ["field 'id' is no int"]
+    assert [line[1] for line in summary(lake.settings)] == ["field 'id' is not of type int"]
     assert balance(lake, "people") == {
         **{"applied": 2, "superseded": 1},
         **{"quarantined": 1, "discarded": 0},
@@ -156,5 +156,5 @@ def test_it_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake
     with pytest.raises(CheckpointError, match="already runs in another process"):
         replay(lake.spark, lake.settings, lake.topics, Selection())
     held.release()
-    with pytest.raises(SettingsError, match="no topic 'person'"):
+    with pytest.raises(SettingsError, match="'person' is not in the topic file"):
         replay(lake.spark, lake.settings, lake.topics, Selection("person"))

@@ -87,7 +87,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     for begin, end in ((0, 12), (12, 20)):
         lake.put(history(begin, end))
         lake.refine()
-    discard(spark, lake.settings, lake.topics, Selection(reason="field 'id' is no int"))
+    discard(spark, lake.settings, lake.topics, Selection(reason="field 'id' is not of type int"))
     return lake
 
 
@@ -97,7 +97,7 @@ def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_
     fresh = SilverLake(spark, tmp_path / "fresh", declared(tmp_path, AFTER))
     fresh.put([*history(0, 12), *history(12, 20)])
     fresh.refine()
-    discard(spark, fresh.settings, fresh.topics, Selection(reason="field 'id' is no int"))
+    discard(spark, fresh.settings, fresh.topics, Selection(reason="field 'id' is not of type int"))
     before = last_batch(lake.settings)
     lake.topics = fresh.topics
     with pytest.raises(LakehouseError, match="lakehouse replay --table silver"):
@@ -157,7 +157,7 @@ def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
     assert when.version() == 3
     assert cut_at(lake.settings, first.committed_at.isoformat()) == first
     for moment in ("99", "2000-01-01T00:00:00Z"):
-        with pytest.raises(SettingsError, match="no cut of silver"):
+        with pytest.raises(SettingsError, match="no snapshot of silver"):
             cut_at(lake.settings, moment)
     with pytest.raises(SettingsError, match="ISO 8601"):
         cut_at(lake.settings, "yesterday")

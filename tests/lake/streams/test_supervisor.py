@@ -310,13 +310,13 @@ def test_a_topic_that_is_poisoned_does_not_keep_the_others_from_landing(
     poisoned.create(1)
     for topic in (good, poisoned):
         topic.send([Outgoing(b"2")])
-    with pytest.raises(LakehouseError, match="The query bronze.poisoned failed: .*made anew"):
+    with pytest.raises(LakehouseError, match="The query bronze.poisoned failed: .*created again"):
         land()
     assert payloads(settings, "good") == [b"1", b"2"]
     assert payloads(settings, "poisoned") == [b"1"]
     found = given_up(settings, "bronze.poisoned")
     assert found is not None
-    assert "made anew" in found.reason
+    assert "created again" in found.reason
     assert given_up(settings, "bronze.good") is None
     (Path(settings.checkpoint_path("bronze.poisoned")) / "lakehouse.json").write_text("{}")
     good.send([Outgoing(b"3")])

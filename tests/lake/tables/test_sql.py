@@ -47,5 +47,5 @@ def test_a_table_can_be_changed_and_read_whatever_its_folder_is_called(
 def test_a_folder_that_readers_of_delta_take_otherwise_is_refused(
     name: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingsError, match="in its name, which Delta's readers take otherwise"):
+    with pytest.raises(SettingsError, match="in its name, which Delta's readers misinterpret"):
         load_settings(lake=tmp_path / name)

@@ -157,7 +157,7 @@ def test_a_bucket_that_is_not_there_or_lets_nobody_in_is_told(
     assert [each.state for each in doctor.bucket(bucket)] == ["ok"]
     absent = bucket.model_copy(update={"lake": "s3://absent/lake"})
     with pytest.raises(
-        SettingsError, match=r"=s3://absent/lake.*there is no such bucket\. Check LA"
+        SettingsError, match=r"=s3://absent/lake.*the bucket does not exist\. Check LA"
     ):
         require_bucket(absent)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"wrong-{SECRET}")
@@ -199,5 +199,5 @@ def test_the_jars_for_s3_are_those_of_sparks_hadoop_and_fetched_where_needed() -
 
 def test_what_is_not_done_in_a_bucket_is_refused_by_name(tmp_path: Path) -> None:
     require_folder(load_settings(home=tmp_path), "lakehouse demo", "of a reason")
-    with pytest.raises(SettingsError, match=r"lakehouse demo is not done for a lake on S3 yet: of"):
+    with pytest.raises(SettingsError, match=r"lakehouse demo does not support a lake on S3 yet: o"):
         require_folder(load_settings(lake="s3://bucket"), "lakehouse demo", "of a reason")

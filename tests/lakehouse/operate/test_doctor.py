@@ -236,7 +236,7 @@ def test_a_table_that_is_gone_or_another_is_named(landed: LakeSettings) -> None:
     )
     schema = pa.schema([("n", pa.int64())])
     DeltaTable.create(path, schema, configuration=writer, raise_if_key_not_exists=False)
-    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table that the checkpoint")
+    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table to which the checkpoint")
 
 
 class ToldAdmin:
@@ -313,7 +313,7 @@ def test_what_a_broker_may_drop_of_a_real_topic_is_told(
     assert "expire unread after 1 day, 3:46:40" in found()[0].found
     assert "drops unread messages (consumer_backlog_eviction)" in found()[1].found
     shutil.rmtree(settings.checkpoint_path(QUERY))
-    assert "bronze has not begun with the topic" in found()[-1].found
+    assert "bronze has not started to read the topic" in found()[-1].found
 
 
 def test_a_lake_that_is_well_is_found_well(shop_lake: ShopLake) -> None:

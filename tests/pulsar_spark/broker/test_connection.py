@@ -324,7 +324,7 @@ def test_an_issuer_of_an_unknown_authority_gets_no_secret(
     if "tls_trust_certs_file" in given:
         given = {"tls_trust_certs_file": str(authority / given["tls_trust_certs_file"])}
     refused = asking(issuer, key_file, **given)
-    says = "oauth2IssuerUrl https://localhost.* gives no token.*name its authority in oauth2Trust"
+    says = "oauth2IssuerUrl https://localhost.* did not issue a token.*name its authority in"
     with pytest.raises(SettingsError, match=says) as error:
         refused.client()
     assert "canary-secret" not in str(error.value)
@@ -354,9 +354,9 @@ def test_oauth2_client_credentials_open_client_and_admin_api(
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"token_env": "A", "token_file": "b"}, "tokenEnv and tokenFile each say who we are"),
-        ({"oauth2_issuer_url": "https://x"}, "set oauth2KeyFile, too"),
-        ({"tls_key_file": "x"}, "set tlsCertificateFile, too"),
+        ({"token_env": "A", "token_file": "b"}, "tokenEnv and tokenFile are different ways to"),
+        ({"oauth2_issuer_url": "https://x"}, "set oauth2KeyFile as well"),
+        ({"tls_key_file": "x"}, "set tlsCertificateFile as well"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:
@@ -366,9 +366,9 @@ def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) 
 
 def test_an_absent_secret_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NO_TOKEN", raising=False)
-    with pytest.raises(SettingsError, match="the environment variable NO_TOKEN holds none"):
+    with pytest.raises(SettingsError, match="the environment variable NO_TOKEN is empty"):
         Connection(**URLS, token_env="NO_TOKEN").client()  # noqa: S106 - its name
-    with pytest.raises(SettingsError, match="tokenFile: there is no file"):
+    with pytest.raises(SettingsError, match="tokenFile: the file .* does not exist"):
         Connection(**URLS, token_file=str(tmp_path / "none")).client()
 
 

@@ -132,7 +132,7 @@ def test_nobody_else_is_shown_who_we_are(
     asked: FakeBroker, owner: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked.listed = ["127.0.0.3:8080"]
-    says = "redirects us to http://127.0.0.2.*not in its list of brokers.*adminHosts"
+    says = "redirects us to http://127.0.0.2.*not in the broker's list of brokers.*adminHosts"
     with admin(asked, monkeypatch) as client, pytest.raises(BrokerError, match=says) as error:
         client.partitions(TOPIC)
     assert owner.asked == []

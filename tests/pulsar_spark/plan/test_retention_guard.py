@@ -192,7 +192,7 @@ def test_what_is_dropped_while_a_stream_runs_stops_it(
     with pytest.raises(DataLossError, match=r"the broker has dropped them \(message TTL") as error:
         query.trigger(planned)
     up_to = "{}:{}".format(*Api(topic.settings).kept(f"{topic.name}-partition-0"))
-    assert f"messages behind {at(sent[14])} up to {up_to} were not read" in str(error.value)
+    assert f"messages after {at(sent[14])} up to {up_to} were not read" in str(error.value)
     assert query.payloads == [b"%04d" % number for number in range(15)]
 
 
@@ -241,7 +241,7 @@ def test_a_loss_is_noticed_when_its_ledger_is_deleted(topic: LiveTopic, query: Q
     skip_all(topic)
     api.unload(partition)
     until(lambda: api.stats(partition)["ledgers"][0]["ledgerId"] > sent[0].ledger, "deleted")
-    with pytest.raises(DataLossError, match=f"messages behind {at(sent[14])} up to .*:-1 "):
+    with pytest.raises(DataLossError, match=f"messages after {at(sent[14])} up to .*:-1 "):
         query.trigger()
 
 

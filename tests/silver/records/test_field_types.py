@@ -139,7 +139,7 @@ def test_a_field_is_read_as_documented_or_refused(
     )
     assert not wrong, wrong
     reasons = {row["_reason"] for row in rows if row["_reason"]}
-    assert {f"field '{name}' is no {kind}" for name, kind in FIELDS.items()} <= reasons
+    assert {f"field '{name}' is not of type {kind}" for name, kind in FIELDS.items()} <= reasons
 
 
 def record(name: str, kind: Any) -> dict[str, Any]:

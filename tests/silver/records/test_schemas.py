@@ -199,9 +199,9 @@ def test_avro_versions_may_add_drop_and_widen_fields_in_mid_stream(
     assert last["since"].astimezone(dt.timezone.utc) == SINCE
     assert (last["born"], bytes(last["photo"])) == (BORN, b"\x00\xff")
     assert lake.reasons("people") == {
-        "x": "field 'id' is no long",
-        "torn": "payload of schema version 1 is no such Avro record (EOFError)",
-        "long": "payload of schema version 0 is longer than its Avro record",
+        "x": "field 'id' is not of type long",
+        "torn": "payload of schema version 1 does not match its Avro schema (EOFError)",
+        "long": "payload of schema version 0 continues after its Avro record",
         "no schema": "payload of schema version None cannot be read: the registry has no such "
         "version of the topic's schema",
     }
@@ -244,7 +244,7 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
     assert lake.reasons("colours") == {
         "x|8": "payload of schema version 0 is no STRING",
         "x": "the message key does not have the form 'shop|user'",
-        "x|many": "the message key has no int 'user'",
+        "x|many": "part 'user' of the message key is not of type int",
         "y|7": "payload is empty",
     }
     readings = lake.rows("readings")
@@ -252,7 +252,7 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
         **{"a": -0.5, "b": 1.5, "c": -(2.0**40), "d": 300.0, "f": None}
     }
     assert [key for key, row in readings.items() if row["is_deleted"]] == ["f"]
-    assert lake.reasons("readings") == {"e": "field 'celsius' is no double"}
+    assert lake.reasons("readings") == {"e": "field 'celsius' is not of type double"}
     assert bytes(lake.rows("documents")["logo"]["content"]) == b"\x00\xff"
     assert lake.rows("notes")["today"]["note"] == 'say "ja" zu Käse'
     assert lake.reasons("notes") == {"never": "payload is not valid UTF-8"}

@@ -107,7 +107,7 @@ def test_a_number_in_an_envelope_keeps_its_digits_and_what_is_no_change_is_quara
         "the envelope has no row in 'after'",
         "field 'lsn' is missing",
         "field 'id' is missing",
-        "field 'lsn' is no long",
+        "field 'lsn' is not of type long",
         "payload is not a JSON object",
     ]
 

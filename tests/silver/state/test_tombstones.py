@@ -64,7 +64,7 @@ def dead(lake: SilverLake) -> set[int]:
 def refused(lake: SilverLake) -> set[int]:
     """The entries of the quarantine, which has them as they came."""
     rows = lake.table("quarantine").collect()
-    assert all("tombstone that was collected" in row["reason"] for row in rows)
+    assert all("collected tombstone" in row["reason"] for row in rows)
     sent = lake.table("people", "bronze").collect()
     for row in rows:
         [message] = [each for each in sent if each["entry"] == row["position"]["entry"]]
