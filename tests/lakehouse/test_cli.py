@@ -102,7 +102,9 @@ def test_a_replay_names_what_it_needs(run: Run) -> None:
 
 
 def test_a_metastore_to_be_made_is_named(run: Run) -> None:
-    assert_refused(run("metastore", "init"), "LAKEHOUSE_METASTORE (not set) names no PostgreSQL")
+    assert_refused(
+        run("metastore", "init"), "LAKEHOUSE_METASTORE (not set) does not name a PostgreSQL"
+    )
 
 
 def test_an_unknown_command_is_refused_by_name(run: Run) -> None:
@@ -206,7 +208,7 @@ def test_gold_without_silver_says_what_comes_first(run: Run) -> None:
 
 
 def test_a_report_without_a_lake_says_what_comes_first(run: Run) -> None:
-    assert_refused(run("report"), "There is no table in", "lakehouse up", "lakehouse demo")
+    assert_refused(run("report"), "There are no tables in", "lakehouse up", "lakehouse demo")
     assert_refused(run("report", "--docs"), "gold has not been built yet", "lakehouse gold")
 
 

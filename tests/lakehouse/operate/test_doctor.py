@@ -71,7 +71,7 @@ def test_packages_that_are_missing_or_of_another_version_are_named(
 
 def test_a_java_that_will_not_do_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    only(doctor.java(), "fail", "holds no working bin/java", "unset it")
+    only(doctor.java(), "fail", "has no working bin/java", "unset it")
     monkeypatch.setattr(doctor, "find_java", lambda: tmp_path / "java")
     only(doctor.java(), "fail", "does not run", "Install Java 17 or 21")
 

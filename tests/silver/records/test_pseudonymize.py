@@ -114,5 +114,5 @@ def test_what_cannot_be_forgotten_is_refused_by_name(
 def test_the_shops_people_are_its_users() -> None:
     topics = load_topics(SHOP_TOPICS)
     assert subject(topics, None) == subject(topics, "users") == topics.topics["users"]
-    with pytest.raises(SettingsError, match="'items' was named.*: users. Declare"):
+    with pytest.raises(SettingsError, match=r"--topic is items.*: users\. Declare"):
         subject(topics, "items")
