@@ -260,7 +260,7 @@ def _go_on_behind(
     place = Place.newest(settings, QUERY)
     if place is None:
         message = (
-            "Silver has not read any messages yet, so there is nobody to forget. Run `lakehouse "
+            "Silver has not read any messages yet, so there is no person to erase. Run `lakehouse "
             "silver` first."
         )
         raise LakehouseError(message)
