@@ -156,7 +156,7 @@ def largest_worker() -> float:
 def main(
     messages: Annotated[int, typer.Option(help="Messages to land.")] = 2_000_000,
     partitions: Annotated[list[int], typer.Option(help="Partitions of the topics.")] = PARTITIONS,
-    size: Annotated[int, typer.Option(help="Bytes of a message.")] = 200,
+    size: Annotated[int, typer.Option(help="Bytes per message.")] = 200,
 ) -> None:
     """Measure a topic for each number of partitions, one after the other."""
     configure_logs()

@@ -47,7 +47,9 @@ class Build:
 
 def main(
     lines: Annotated[list[int], typer.Option(help="Order lines in silver.")] = SIZES,
-    changes: Annotated[list[int], typer.Option(help="New lines, and changed users.")] = CHANGES,
+    changes: Annotated[
+        list[int], typer.Option(help="Number of new lines and of changed users.")
+    ] = CHANGES,
 ) -> None:
     """Print the seconds of the builds."""
     with session() as (spark, folder):

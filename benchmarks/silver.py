@@ -223,7 +223,7 @@ def cost(
 
 @app.command()
 def history(
-    orders: Annotated[list[int], typer.Option(help="Orders that are there.")] = HISTORIES,
+    orders: Annotated[list[int], typer.Option(help="Orders that exist before.")] = HISTORIES,
     rounds: Annotated[int, typer.Option(help="Measured batches of each kind.")] = 7,
 ) -> None:
     """Measure the cost of a batch by the number of earlier orders, also for orders sent again."""
@@ -298,8 +298,10 @@ def backfill(
 
 @app.command()
 def week(
-    batches: Annotated[int, typer.Option(help="Of a day; 288 is one in five minutes.")] = 288,
-    orders: Annotated[int, typer.Option(help="Orders of a batch.")] = 100,
+    batches: Annotated[
+        int, typer.Option(help="Batches of a day; 288 is one every five minutes.")
+    ] = 288,
+    orders: Annotated[int, typer.Option(help="Orders per batch.")] = 100,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
     """Measure seven days of small batches, of which every twelfth also changes ten users."""
@@ -329,7 +331,9 @@ def week(
 
 @app.command()
 def lookups(
-    batches: Annotated[int, typer.Option(help="Each a version of the state.")] = 5_000,
+    batches: Annotated[
+        int, typer.Option(help="Number of batches; each makes a version of the state.")
+    ] = 5_000,
     keys: Annotated[int, typer.Option(help="Rows of the state; all change in each batch.")] = 1_000,
 ) -> None:
     """Measure memory and time of lookups in a changelog whose keys all change in each batch."""
@@ -433,9 +437,9 @@ def watch_commits(path: str, until: Callable[[], bool]) -> dict[int, float]:
 
 @app.command()
 def freshness(
-    rate: Annotated[int, typer.Option(help="Orders a second.")] = 1000,
-    seconds: Annotated[int, typer.Option(help="How long.")] = 300,
-    warm_up: Annotated[int, typer.Option(help="Seconds before, in which Java compiles.")] = 60,
+    rate: Annotated[int, typer.Option(help="Orders per second.")] = 1000,
+    seconds: Annotated[int, typer.Option(help="Measured seconds.")] = 300,
+    warm_up: Annotated[int, typer.Option(help="Warm-up seconds, in which Java compiles.")] = 60,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
 ) -> None:
     """Measure the time from published to readable in silver.enriched_orders, in a running lake."""

@@ -138,7 +138,7 @@ def s3() -> list[str]:
 def main() -> None:
     """Resolve all sets and replace the locks."""
     if shutil.which("mvn") is None:
-        sys.exit("Maven (`mvn`) is not on the PATH; it is needed to write the lock anew.")
+        sys.exit("Maven (`mvn`) is not on the PATH. Install it to write the lock again.")
     delta_spark = f"delta-spark_{SPARK}_{SCALA}"
     delta = DEPENDENCY.format("io.delta", delta_spark, DELTA, "")
     broker = DEPENDENCY.format("org.apache.pulsar", "pulsar-broker", PULSAR, "")

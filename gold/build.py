@@ -52,8 +52,8 @@ def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
     for table in silver_tables(topics):
         if not table.exists(settings):
             message = (
-                f"There is no table {table.full_name} at {table.path(settings)} yet, so gold has "
-                "nothing to read. Run `lakehouse silver --available-now` first."
+                f"The table {table.full_name} does not exist yet at {table.path(settings)}, so "
+                "gold has nothing to read. Run `lakehouse silver --available-now` first."
             )
             raise GoldError(message)
 
@@ -86,7 +86,7 @@ class PreparedBuild:
         changed = before is None or before.project != project
         why = self._why_anew(before, changed=changed)
         if why and not self.full_refresh:
-            log.info("gold is built anew", reason=why)
+            log.info("gold is rebuilt from scratch", reason=why)
         results = self.target / "run_results.json"
         results.unlink(missing_ok=True)
         versions: dict[str, int] = {}
@@ -115,11 +115,15 @@ class PreparedBuild:
         if not results.exists():
             text = self.log.read_text(errors="replace")
             lines = [line for line in text.splitlines() if line.strip()]
-            message = f"dbt did not run: {lines[-1] if lines else 'no word'}. See {self.log}."
+            message = (
+                f"dbt did not run: {lines[-1] if lines else 'it printed nothing'}. See {self.log}."
+            )
             raise GoldError(message)
         build = read_results(results)
         if all(node.kind == "operation" for node in build.nodes):
-            message = f"'{self.select}' selects no model; `dbt ls` in dbt_project lists them."
+            message = (
+                f"'{self.select}' selects no model. List the models with `dbt ls` in dbt_project."
+            )
             raise GoldError(message)
         return build
 
@@ -127,20 +131,21 @@ class PreparedBuild:
         said = "; ".join(self._told(node) for node in build.failed)
         said = said or f"dbt ended with {self.process.returncode}"
         return GoldError(
-            f"Gold was not built: {said}. Readers keep what was published before. See {self.log}."
+            f"Gold was not built: {said}. Readers still see the last published version. See "
+            f"{self.log}."
         )
 
     def _why_anew(self, before: PublishedCut | None, *, changed: bool) -> str | None:
         """Why incremental models must be built from scratch; None if they need not be."""
         if self.full_refresh:
-            return "asked for"
+            return "a full refresh was requested"
         if before is None:
-            return "nothing was published before"
+            return "gold has not been published before"
         if changed:
-            return "the models have changed, or what they may see"
+            return "the models or the protection of personal fields have changed"
         age = dt.datetime.now(dt.timezone.utc) - before.published_at
         if age > dt.timedelta(days=self.settings.history_days):
-            return f"what has changed since {before.published_at:%Y-%m-%d} is no longer kept"
+            return f"changes since {before.published_at:%Y-%m-%d} are no longer kept"
         return None
 
     def _arguments(self, *, anew: bool, changed: bool) -> list[str]:
@@ -189,7 +194,7 @@ class PreparedBuild:
                 few = f"select * from ({node.sql}) limit {ROWS_SHOWN}"  # noqa: S608 - dbt's own SQL
                 names, rows = query_endpoint(self.settings, few)
                 shown = ", ".join(str(dict(zip(names, row, strict=True))) for row in rows)
-                said = f"{said} such as {shown}"
+                said = f"{said}, such as {shown}"
         return said
 
 

@@ -53,8 +53,8 @@ def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:
     found = known if known.startswith(SCHEME) else unquote(urlparse(known).path)
     if found != folder:
         message = (
-            f"The metastore has a database {layer} at {known}, and not at {folder}: it belongs to "
-            "another lake. Give each lake a metastore of its own (LAKEHOUSE_METASTORE)."
+            f"The metastore's database {layer} is at {known} and not at {folder}, so it belongs to "
+            "another lake. Give each lake its own metastore (LAKEHOUSE_METASTORE)."
         )
         raise SettingsError(message)
 

@@ -40,7 +40,10 @@ def cli(arguments: list[str] | None = None) -> None:
     # The replaced function must be the one that dbt-spark calls, or nothing would be checked.
     known = inspect.signature(connections.build_ssl_transport)
     if list(known.parameters) != list(inspect.signature(_checked_transport).parameters):
-        message = "This dbt-spark connects in a way unknown here, and would check no certificate."
+        message = (
+            "This version of dbt-spark opens connections in an unknown way, so certificates would "
+            "not be checked. Install the version in requirements.lock."
+        )
         raise SqlError(message)
     connections.build_ssl_transport = _checked_transport
     dbt(arguments)

@@ -26,7 +26,10 @@ def write_docs(settings: LakeSettings) -> Path:
     """
     built = target_path(settings) / "manifest.json"
     if not built.exists():
-        message = f"{built} is not there, as gold was not built yet. Run `lakehouse gold` first."
+        message = (
+            f"{built} does not exist, because gold has not been built yet. Run `lakehouse gold` "
+            "first."
+        )
         raise GoldError(message)
     page = docs_page(settings)
     page.parent.mkdir(parents=True, exist_ok=True)

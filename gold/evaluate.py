@@ -70,8 +70,8 @@ def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
         ranked = _rows(settings, "user_recommendations", "account_id", "rank", "item_id")
     if not held_out:
         message = (
-            "No account has bought anything new with its last invoice, so there is nothing to "
-            "measure recommendations by. Publish more orders."
+            "No account bought a new item with its last invoice, so the recommendations cannot be "
+            "measured. Publish more orders."
         )
         raise GoldError(message)
     owned: dict[int, set[int]] = {account: set() for account in held_out}
@@ -168,7 +168,7 @@ def _build(settings: LakeSettings) -> None:
     if code:
         failed = read_results(results).failed if results.exists() else []
         said = "; ".join(map(str, failed)) or f"dbt ended with {code}"
-        message = f"The recommendations could not be made: {said}. See {log}."
+        message = f"The recommendations could not be built: {said}. See {log}."
         raise GoldError(message)
 
 

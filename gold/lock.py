@@ -34,8 +34,8 @@ def alone(settings: LakeSettings, what: str = GOLD) -> Iterator[None]:
         lock.acquire()
     except Timeout as error:
         message = (
-            f"Another process builds {what} or restores it (it holds {lock.lock_file}). Wait until "
-            "it has finished, or stop it, then run this again."
+            f"Another process is building or restoring {what} (it holds {lock.lock_file}). Stop it "
+            "or wait until it has finished, then run this command again."
         )
         raise GoldError(message) from error
     try:
@@ -53,7 +53,7 @@ def require_whole(settings: LakeSettings) -> None:
     note = Path(settings.checkpoint_path(QUERY)) / UNFINISHED
     if note.exists():
         message = (
-            f"`{note.read_text()}` was interrupted, so the tables do not belong together and gold "
-            "is not built from them. Run it again: it goes on."
+            f"`{note.read_text()}` was interrupted, so the tables are not consistent and gold is "
+            "not built from them. Run that command again to finish it."
         )
         raise GoldError(message)

@@ -8,7 +8,9 @@ from pulsar_spark.errors import SettingsError
 
 Select = Annotated[
     str | None,
-    typer.Option(help="Build and test only these models (dbt's selection), and publish nothing."),
+    typer.Option(
+        help="Build and test only these models (dbt's selection syntax); publish nothing."
+    ),
 ]
 Every = Annotated[
     str, typer.Option(metavar="TIME", help="Build at most this often, such as 30s or 5m.")
@@ -28,6 +30,6 @@ def seconds(text: str) -> float:
 
     found = timeparse(text)
     if found is None:
-        message = f"--every: '{text}' is no span of time; write one such as 30s, 5m or 1h."
+        message = f"--every: '{text}' is not a duration. Write it like 30s, 5m or 1h."
         raise SettingsError(message)
     return float(found)

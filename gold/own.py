@@ -64,9 +64,9 @@ def require_own_commits(name: str, table: DeltaTable, since: int, build: str) ->
 
 def _refuse(what: str) -> NoReturn:
     message = (
-        f"Gold was not published: {what} by something else during the build. Readers keep what was "
-        f"published before. Only one `lakehouse gold` of a lake may write in {BUILT}; give dbt a "
-        f"schema of its own (LAKEHOUSE_DBT_SCHEMA={BUILT}_<name>). The next build starts from what "
-        "was published."
+        f"Gold was not published: {what} by something else during the build. Readers still see the "
+        f"last published version. Only one `lakehouse gold` per lake may write to {BUILT}. Let dbt "
+        f"write to its own schema (LAKEHOUSE_DBT_SCHEMA={BUILT}_<name>). The next build starts "
+        "from the last published version."
     )
     raise GoldError(message)

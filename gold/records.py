@@ -46,4 +46,4 @@ def append_record(
         direct.compact(FILE_SIZE)
         direct.vacuum(settings.history_days)
     except DeltaError as error:  # the rows are appended; the next append tries again
-        log.warning("not compacted", table=table.full_name, why=str(error))
+        log.warning("table not compacted", table=table.full_name, why=str(error))

@@ -104,7 +104,8 @@ def credentials(settings: LakeSettings) -> tuple[str, str]:
     secret, file = settings.sql_password, settings.sql_password_file
     if secret and file:
         message = (
-            "LAKEHOUSE_SQL_PASSWORD and LAKEHOUSE_SQL_PASSWORD_FILE each hold a password; set one."
+            "LAKEHOUSE_SQL_PASSWORD and LAKEHOUSE_SQL_PASSWORD_FILE each hold a password. Set "
+            "only one of them."
         )
         raise SettingsError(message)
     if file:
@@ -151,8 +152,8 @@ def is_loopback(host: str) -> bool:
 def _require_secrecy(settings: LakeSettings) -> None:
     if not (settings.sql_tls or settings.sql_allow_insecure or is_loopback(settings.sql_host)):
         message = (
-            f"The password for the SQL endpoint would go to {settings.sql_host} as plain text. "
-            "Set LAKEHOUSE_SQL_TLS=true; or, where a network guards it, "
+            f"The password for the SQL endpoint would be sent to {settings.sql_host} as plain "
+            "text. Set LAKEHOUSE_SQL_TLS=true or, on a protected network, "
             "LAKEHOUSE_SQL_ALLOW_INSECURE=true."
         )
         raise SettingsError(message)
@@ -162,8 +163,8 @@ def _refused(settings: LakeSettings, said: str) -> str | None:
     if "Error validating the login" not in said:
         return None
     return (
-        f"The SQL endpoint at {settings.sql_host}:{settings.sql_port} does not let user "
-        f"'{settings.sql_user}' in: the name or the password is wrong. Set LAKEHOUSE_SQL_USER, and "
+        f"The SQL endpoint at {settings.sql_host}:{settings.sql_port} rejected the user "
+        f"'{settings.sql_user}': the name or the password is wrong. Set LAKEHOUSE_SQL_USER, and "
         "LAKEHOUSE_SQL_PASSWORD_FILE or LAKEHOUSE_SQL_PASSWORD."
     )
 
@@ -185,16 +186,18 @@ def _tls_differs(settings: LakeSettings) -> str | None:
         ):
             if settings.sql_tls:
                 return None
-            return f"The SQL endpoint at {place} speaks TLS alone. Set LAKEHOUSE_SQL_TLS=true."
+            return f"The SQL endpoint at {place} accepts only TLS. Set LAKEHOUSE_SQL_TLS=true."
     except ssl.SSLCertVerificationError as error:
         return (
-            f"The SQL endpoint at {place} shows a certificate that is not to be trusted: "
-            f"{error.verify_message}. {TRUST_ENV} ({trust or 'not set'}) "
-            "names the authorities, and LAKEHOUSE_SQL_HOST a name in the certificate."
+            f"The certificate of the SQL endpoint at {place} cannot be trusted: "
+            f"{error.verify_message}. Set {TRUST_ENV} (now {trust or 'not set'}) to the "
+            "certificates of its authorities, and LAKEHOUSE_SQL_HOST to a name in the certificate."
         )
     except ssl.SSLError as error:
         if settings.sql_tls:
-            return f"What answers at {place} does not speak TLS as LAKEHOUSE_SQL_TLS says: {error}."
+            return (
+                f"The server at {place} does not speak TLS, but LAKEHOUSE_SQL_TLS is on: {error}."
+            )
     except OSError:
         pass
     return None

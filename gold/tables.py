@@ -13,14 +13,24 @@ PERSON_COLUMNS = ("user_id", "account_id")
 CUTS = TableSpec(
     "gold",
     "cuts",
-    "Versions of all tables that belong together. Grain: one time that gold was published; the "
-    "latest, and those of the last history_days",
+    "Consistent versions of all tables. Grain: one publication of gold; the latest, and those of "
+    "the last history_days",
     (
-        Column("published_at", "timestamp", "When it was published", nullable=False),
-        Column("silver_batch", "bigint", "Cut of silver that it shows", nullable=False),
+        Column("published_at", "timestamp", "Time of publication", nullable=False),
+        Column("silver_batch", "bigint", "Batch of silver that it shows", nullable=False),
         Column("versions", "map<string,bigint>", "Delta version by mart", nullable=False),
-        Column("built_versions", "map<string,bigint>", "The same in gold_build", nullable=False),
-        Column("silver_versions", "map<string,bigint>", "Of silver, by table", nullable=False),
+        Column(
+            "built_versions",
+            "map<string,bigint>",
+            "Delta version by table in gold_build",
+            nullable=False,
+        ),
+        Column(
+            "silver_versions",
+            "map<string,bigint>",
+            "Delta version by table of silver",
+            nullable=False,
+        ),
         Column("project", "string", "Checksum of the models", nullable=False),
     ),
 )
@@ -28,15 +38,16 @@ CUTS = TableSpec(
 RUNS = TableSpec(
     "gold",
     "runs",
-    "What became of each model and test. Grain: one node of one run of dbt, of the last "
-    "history_days",
+    "Result of each model and test. Grain: one node of one dbt run, of the last history_days",
     (
         Column("started_at", "timestamp", "When the run began", nullable=False),
-        Column("outcome", "string", "Of the run: published, tested or failed", nullable=False),
+        Column(
+            "outcome", "string", "Outcome of the run: published, tested or failed", nullable=False
+        ),
         Column("kind", "string", "model, test, unit_test or operation", nullable=False),
         Column("name", "string", "Name of the node", nullable=False),
         Column("status", "string", "success, pass, warn, error, fail or skipped", nullable=False),
-        Column("seconds", "double", "How long it took", nullable=False),
-        Column("message", "string", "What dbt said"),
+        Column("seconds", "double", "Duration", nullable=False),
+        Column("message", "string", "dbt's message"),
     ),
 )

@@ -27,7 +27,7 @@ from lakehouse.commands import (
 from lakehouse.runtime.context import lake
 
 app = typer.Typer(
-    help="From Pulsar topics to bronze, silver and gold Delta tables, and SQL on them.",
+    help="Load Pulsar topics into bronze, silver and gold Delta tables, and query them with SQL.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

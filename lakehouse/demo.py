@@ -52,7 +52,7 @@ TOP = {
     ),
 }
 NEXT = """
-Go on from here:
+Next steps:
   {command} sql "select * from silver.missing_user limit 5"
   {command} sql --format csv "select * from gold.similar_items" > similar_items.csv
   {command} up       # streams and SQL for BI tools, until Ctrl-C
@@ -128,19 +128,19 @@ def _run_layers(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
 
 
 def _empty_home(settings: LakeSettings) -> None:
-    require_folder(settings, "lakehouse demo", "it begins with an empty lake of its own")
+    require_folder(settings, "lakehouse demo", "it starts with an empty lake of its own")
     home = settings.home_dir
     if endpoint_running(settings) or left_over_broker(settings) is not None:
         message = (
-            f"A lakehouse is running on {home} or on port {settings.sql_port}. Stop it first, or "
-            "give the demo a home (--home) and ports of its own."
+            f"A lakehouse is already running in {home} or on port {settings.sql_port}. Stop it "
+            "first, or give the demo its own home folder (--home) and ports."
         )
         raise SettingsError(message)
     there = home.exists() and any(home.iterdir())
     if there and not (home / MARK).exists():
         message = (
-            f"{home} holds a lake that is not a demo's; the demo would empty it. Give it another "
-            "folder with --home."
+            f"{home} contains a lake that the demo did not create, and the demo would delete it. "
+            "Choose another folder with --home."
         )
         raise SettingsError(message)
     if there:

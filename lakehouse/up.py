@@ -139,7 +139,8 @@ def _announce(settings: LakeSettings) -> None:
         f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}"
         f"{'/;ssl=true' if settings.sql_tls else ''}[/bold]"
         f"{connect if settings.connect_port else ''}\n"
-        "Elsewhere: [bold]lakehouse publish --data DIR[/bold], [bold]lakehouse status[/bold], "
-        '[bold]lakehouse gold[/bold], [bold]lakehouse sql "show tables in silver"[/bold]. '
-        "Ctrl-C stops.\n"
+        "In another terminal: [bold]lakehouse publish --data DIR[/bold], "
+        "[bold]lakehouse status[/bold], [bold]lakehouse gold[/bold], "
+        '[bold]lakehouse sql "show tables in silver"[/bold]. '
+        "Press Ctrl-C to stop.\n"
     )

@@ -38,9 +38,9 @@ CORES = 2
 def main(
     orders: Annotated[int, typer.Option(help="Order lines of the backfill.")] = 2_000_000,
     users: Annotated[int, typer.Option(help="Users.")] = 117_178,
-    rate: Annotated[int, typer.Option(help="Orders a second afterwards.")] = 1_000,
-    seconds: Annotated[int, typer.Option(help="How long freshness is measured.")] = 60,
-    warm_up: Annotated[int, typer.Option(help="Seconds before, in which Java compiles.")] = 20,
+    rate: Annotated[int, typer.Option(help="Orders per second afterwards.")] = 1_000,
+    seconds: Annotated[int, typer.Option(help="Seconds in which freshness is measured.")] = 60,
+    warm_up: Annotated[int, typer.Option(help="Warm-up seconds, in which Java compiles.")] = 20,
     recovery: Annotated[int, typer.Option(help="Seconds of orders around each kill.")] = 40,
 ) -> None:
     """Measure both systems, and print their figures side by side."""

@@ -167,7 +167,7 @@ class Tracker:
         while not done():
             if time.monotonic() > deadline:
                 message = (
-                    f"After {seconds:.0f} s: not {what}. {np.isfinite(self.arrived).sum():,} "
+                    f"Not within {seconds:.0f} s: {what}. {np.isfinite(self.arrived).sum():,} "
                     f"orders can be read, {np.isfinite(self.completed).sum():,} with their user."
                 )
                 raise TimeoutError(message)

@@ -53,7 +53,7 @@ class Processes:
                 break
         if process.returncode != 0:
             text = (self.logs / f"{name}.log").read_text()[-2000:]
-            message = f"{name} ended with {process.returncode}, and its log with:\n{text}"
+            message = f"{name} ended with {process.returncode}. The end of its log:\n{text}"
             raise RuntimeError(message)
         self.ended += spent
         del self.running[name]

@@ -154,9 +154,11 @@ class Flink(System):
             *("--configDir", str(conf), "--executionMode", "cluster"),
         )
         self._start_worker()
-        until(lambda: self._get("/taskmanagers").get("taskmanagers"), "Flink's worker is there")
+        until(
+            lambda: self._get("/taskmanagers").get("taskmanagers"), "Flink's worker is registered"
+        )
         self._submit()
-        until(self._is_running, "Flink's job runs")
+        until(self._is_running, "Flink's job is running")
 
     def kill(self, what: str) -> None:
         self.processes.kill("worker", *(["job-manager"] if what == "everything" else []))
@@ -241,5 +243,5 @@ def until(done: Callable[[], object], what: str) -> None:
             wait=wait_fixed(0.2),
         )(done)
     except RetryError as error:
-        message = f"After {START_SECONDS} s it is still not so that {what}; see its log."
+        message = f"Not within {START_SECONDS} s: {what}. See its log."
         raise TimeoutError(message) from error

@@ -105,8 +105,8 @@
         {% set run = fromjson(run_query("select run from " ~ cut_schema() ~ ".run").rows[0][0]) %}
         {% if run.build != this_build() %}
             {% do exceptions.raise_compiler_error(
-                "another run of dbt has begun in the schema " ~ target.schema ~ "; wait until it has "
-                ~ "ended and run this again, or give each a schema of its own (LAKEHOUSE_DBT_SCHEMA)"
+                "another dbt run has started in the schema " ~ target.schema ~ "; wait until it has "
+                ~ "ended and run this again, or give each run its own schema (LAKEHOUSE_DBT_SCHEMA)"
             ) %}
         {% endif %}
         {% do graph.update({"run": run}) %}

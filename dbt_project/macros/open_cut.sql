@@ -63,13 +63,13 @@
 {% macro require_own_schema() %}
     {% if target.schema == "gold_build" and not env_var("LAKEHOUSE_BUILD", "") %}
         {% do exceptions.raise_compiler_error(
-            "the schema gold_build belongs to `lakehouse gold`, which publishes from it; give dbt a "
-            ~ "schema of your own, such as LAKEHOUSE_DBT_SCHEMA=gold_build_" ~ env_var("USER", "dev")
+            "the schema gold_build belongs to `lakehouse gold`, which publishes from it; give dbt its "
+            ~ "own schema, such as LAKEHOUSE_DBT_SCHEMA=gold_build_" ~ env_var("USER", "dev")
         ) %}
     {% elif not target.schema.startswith("gold_build") or target.schema == "gold_build_" %}
         {% do exceptions.raise_compiler_error(
-            "the schema " ~ target.schema ~ " may hold tables that are not dbt's, and a run drops "
-            ~ "what it rebuilds; name yours gold_build_<name> (LAKEHOUSE_DBT_SCHEMA)"
+            "the schema " ~ target.schema ~ " may hold tables that are not dbt's, and a run replaces "
+            ~ "them; use a schema gold_build_<name> (LAKEHOUSE_DBT_SCHEMA)"
         ) %}
     {% endif %}
 {% endmacro %}
@@ -134,7 +134,7 @@
         {% if seen.get(table, 0) > cut[table] and not flags.FULL_REFRESH %}
             {% do exceptions.raise_compiler_error(
                 table ~ " went back from version " ~ seen[table] ~ " to " ~ cut[table]
-                ~ "; build all of gold anew, with --full-refresh"
+                ~ "; rebuild all of gold with --full-refresh"
             ) %}
         {% endif %}
         {% do replace_view(

@@ -14,7 +14,7 @@
             {% for column, how in found[table].items() if how not in ("mask", "null", "hash", "leave out") %}
                 {% do exceptions.raise_compiler_error(
                     table ~ " protects " ~ column ~ " by '" ~ how ~ "', which this project does not "
-                    ~ "know; update the project"
+                    ~ "support; update the project"
                 ) %}
             {% endfor %}
         {% endfor %}

@@ -39,7 +39,7 @@ class SupersetError(LakehouseError):
 @app.command()
 def serve(
     environment: Annotated[Path, typer.Argument(help="Virtual environment with Superset.")],
-    port: Annotated[int, typer.Option(help="Port of loopback to listen on.")] = 8088,
+    port: Annotated[int, typer.Option(help="Port to listen on, on the loopback address.")] = 8088,
 ) -> None:
     """Serve the dashboard until Ctrl-C."""
     settings = load_settings()
@@ -51,8 +51,8 @@ def serve(
         raise SupersetError(message)
     if settings.sql_tls or settings.sql_authentication != "none":
         message = (
-            "This dashboard reads an SQL endpoint without TLS and password; docs/sql-endpoint.md "
-            "says what a Superset of your own needs for another one."
+            "This dashboard reads only a SQL endpoint without TLS and password. For another "
+            "endpoint, use your own Superset: see docs/sql-endpoint.md."
         )
         raise SupersetError(message)
     require_free_port(port, "--port")
@@ -87,9 +87,9 @@ def _set_up(bin_folder: Path, state: Path, settings: LakeSettings) -> None:
     _zip(bundle, f"{settings.sql_host}:{settings.sql_port}")
     user = ["--username", "admin", "--firstname", "Shop", "--lastname", "Admin"]
     for what, command in {
-        "Making Superset's database": ["db", "upgrade"],
-        "Making the user admin": ["fab", "create-admin", *user, "--email", "admin@localhost"],
-        "Making Superset's roles": ["init"],
+        "Creating Superset's database": ["db", "upgrade"],
+        "Creating the user admin": ["fab", "create-admin", *user, "--email", "admin@localhost"],
+        "Creating Superset's roles": ["init"],
         "Importing the dashboard": ["import-dashboards", "-p", str(bundle), "-u", "admin"],
     }.items():
         with step(what):

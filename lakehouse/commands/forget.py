@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 def forget(
     person: Annotated[str, typer.Argument(help="Key of the person, such as the id of a user.")],
-    reason: Annotated[str, typer.Option(help="Why. It is recorded in silver.forgotten.")],
+    reason: Annotated[
+        str, typer.Option(help="Reason for the erasure, recorded in silver.forgotten.")
+    ],
     topic: Annotated[
         str | None,
-        typer.Option(help="Changelog of the person, if the topic file has several of people."),
+        typer.Option(
+            help="Changelog that the person is in, if several changelogs are about people."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     form: Format = "table",
 ) -> None:
     """Erase a person from all layers and old versions, after asking, and verify the result.
@@ -62,7 +66,8 @@ def _agree(who: Person, found: list[Found]) -> bool:
     counts = ", ".join(f"{len(x.messages) + len(x.refused)} of {x.topic.name}" for x in found)
     err.print(
         f"This rewrites messages in bronze ({counts}), deletes all old versions of the tables that "
-        f"have them, and builds gold anew. Merged accounts that go too: {len(who.pseudonyms) - 1}."
+        "contain them, and rebuilds gold. Merged accounts that are erased too: "
+        f"{len(who.pseudonyms) - 1}."
     )
     return typer.confirm("Forget?", default=False, err=True)
 
@@ -78,10 +83,12 @@ def _show(proof: Proof, form: Format) -> None:
 
     parts = proof.search()
     print_rows(COLUMNS, [part.cells() for part in parts], form)
-    fields = ", ".join(proof.values) or "no field"
-    err.print(f"Searched for keys, and for values of: {fields}. Not searched: the broker's topics.")
+    fields = ", ".join(proof.values) or "no fields"
+    err.print(
+        f"Searched for keys and for values of: {fields}. The broker's topics were not searched."
+    )
     left = [each for part in parts for each in part.found]
     for file, what in left:
-        err.print(f"[red]Left:[/red] {what} in {file}", highlight=False)
+        err.print(f"[red]Still there:[/red] {what} in {file}", highlight=False)
     if left:
         raise typer.Exit(1)

@@ -28,7 +28,7 @@ def gold(
     full_refresh: FullRefresh = False,
     every: Every = "0s",
     serve: Annotated[
-        bool, typer.Option("--serve", help="Serve SQL as well, where no `lakehouse up` does.")
+        bool, typer.Option("--serve", help="Also serve SQL, if no `lakehouse up` does.")
     ] = False,
 ) -> None:
     """Build, test and publish gold, and again whenever silver changes, unless --available-now.
@@ -100,7 +100,11 @@ def _show_build(result: BuildResult) -> None:
 
     for model in result.models:
         err.print(f"gold.{model.name} {model.status} [dim]{model.seconds:.1f} s[/dim]")
-    done = "published" if result.published else "not published, as others were not built"
+    done = (
+        "published"
+        if result.published
+        else "not published, because only selected models were built"
+    )
     err.print(f"{len(result.models)} models built, {len(result.tests)} tests passed; {done}")
 
 

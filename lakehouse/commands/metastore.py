@@ -4,7 +4,7 @@ import typer
 
 from lakehouse.runtime.context import lake
 
-commands = typer.Typer(help="The Hive metastore, if one is set (LAKEHOUSE_METASTORE).")
+commands = typer.Typer(help="Set up the Hive metastore (LAKEHOUSE_METASTORE).")
 
 
 @commands.command()

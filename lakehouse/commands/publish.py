@@ -34,7 +34,7 @@ def publish_table(
     key: Annotated[list[str], typer.Option(help="Column that identifies a row. Can be repeated.")],
     op: Annotated[str, typer.Option(help="Field for the kind of change: c, u or d.")] = "op",
     partitions: Annotated[
-        int, typer.Option(min=1, help="Partitions of the topic, if it is created.")
+        int, typer.Option(min=1, help="Number of partitions, if the topic is created.")
     ] = 1,
     available_now: AvailableNow = False,
 ) -> None:
@@ -72,8 +72,12 @@ def create_topics() -> None:
 
 def generate(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the CSV files.")],
-    scale: Annotated[float, typer.Option(min=0.0001, help="1 is the size of the real shop.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
+    scale: Annotated[
+        float, typer.Option(min=0.0001, help="Size of the data; 1 is the size of the real shop.")
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the data. The same seed gives the same files.")
+    ] = 1,
 ) -> None:
     """Write generated users.csv, items.csv and orders.csv."""
     from lakehouse.runtime.console import out

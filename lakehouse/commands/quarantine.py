@@ -7,7 +7,7 @@ import typer
 
 from lakehouse.runtime.context import Format, lake
 
-commands = typer.Typer(help="Show, replay or discard the records that silver has refused.")
+commands = typer.Typer(help="Show, replay or discard the records that silver refused.")
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
 WithReason = Annotated[str | None, typer.Option("--reason", help="Only records with this reason.")]
 
@@ -52,14 +52,16 @@ def bring_in(topic: OfTopic = None, reason: WithReason = None) -> None:
     with spark_session(lake.settings, "lakehouse-quarantine") as spark:
         done = replay(spark, lake.settings, lake.topics, Selection(topic, reason))
     came_in = done["applied"] + done["superseded"]
-    out.print(f"{came_in} records came in: {done['applied']} applied, {done['superseded']} stale.")
+    out.print(
+        f"{came_in} records were accepted: {done['applied']} applied, {done['superseded']} stale."
+    )
 
 
 @commands.command("discard")
 def give_up(
     topic: OfTopic = None,
     reason: WithReason = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Discard records: they stay in the table, marked as discarded, and are never replayed.
 

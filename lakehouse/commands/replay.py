@@ -9,13 +9,16 @@ from pulsar_spark.errors import SettingsError
 
 
 def replay(
-    table: Annotated[str, typer.Option(help="bronze.<topic>, or silver.")],
+    table: Annotated[str, typer.Option(help="Table to replay: bronze.<topic>, or silver.")],
     begin: Annotated[
         str | None,
-        typer.Option("--from", help="Instant (ISO 8601 with a time zone), or a batch of silver."),
+        typer.Option(
+            "--from", help="Start: an instant (ISO 8601 with a time zone), or a batch of silver."
+        ),
     ] = None,
     end: Annotated[
-        str | None, typer.Option("--to", help="Instant.", show_default="everything that has landed")
+        str | None,
+        typer.Option("--to", help="End: an instant.", show_default="everything that has landed"),
     ] = None,
 ) -> None:
     """Bring back messages that a bronze table has lost, or rebuild silver from bronze.
@@ -31,10 +34,13 @@ def replay(
     layer, _, name = table.partition(".")
     if layer != "bronze" or name not in lake.topics.topics:
         known = ", ".join(f"bronze.{name}" for name in lake.topics.topics)
-        message = f"'{table}' cannot be replayed; the tables that can are {known}, and silver."
+        message = f"'{table}' cannot be replayed. Choose one of {known}, or silver."
         raise SettingsError(message)
     if begin is None:
-        message = f"Name with --from since when messages of {table} are to be brought back."
+        message = (
+            f"--from is missing: set it to the instant from which messages of {table} are brought "
+            "back."
+        )
         raise SettingsError(message)
     _replay_bronze(name, begin, end)
 
@@ -49,7 +55,7 @@ def _replay_bronze(name: str, begin: str, end: str | None) -> None:
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-replay") as spark:
         count = replay_topic(spark, lake.settings, lake.topics.topics[name], since, before)
-    out.print(f"{count} messages were missing in bronze.{name}, and are there now.")
+    out.print(f"{count} missing messages were brought back to bronze.{name}.")
 
 
 def _replay_silver(begin: str | None, end: str | None) -> None:
@@ -58,9 +64,12 @@ def _replay_silver(begin: str | None, end: str | None) -> None:
     from silver.rebuild import cut_at, rebuild
 
     if end is not None:
-        message = "Silver is replayed up to what bronze has; drop --to."
+        message = "Silver is always rebuilt up to the end of bronze. Remove --to."
         raise SettingsError(message)
     cut = cut_at(lake.settings, begin) if begin else None
     with spark_session(lake.settings, "lakehouse-replay") as spark:
         rebuild(spark, lake.settings, lake.topics, cut)
-    out.print("Silver is made anew. What follows it by its batches, such as gold, sees all rows.")
+    out.print(
+        "Silver was rebuilt. Readers that follow its batches, such as gold, will read all rows "
+        "again."
+    )

@@ -13,7 +13,9 @@ def report(
     out_file: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="HTML file.", show_default="lakehouse-report.html in the home folder"
+            "--out",
+            help="HTML file to write.",
+            show_default="lakehouse-report.html in the home folder",
         ),
     ] = None,
     docs: Annotated[

@@ -7,7 +7,9 @@ import typer
 from lakehouse.runtime.context import lake
 
 
-def reset(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+def reset(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+) -> None:
     """Delete all tables, checkpoints and messages of the embedded broker, after asking."""
     from lake.tables.storage import require_bucket
     from lakehouse.operate.reset import reset, what_goes

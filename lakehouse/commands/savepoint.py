@@ -7,7 +7,9 @@ import typer
 
 from lakehouse.runtime.context import Format, lake
 
-commands = typer.Typer(help="Name moments of the lake and restore them.")
+commands = typer.Typer(
+    help="Create savepoints of the lake, and restore tables and streams to them."
+)
 Name = Annotated[str, typer.Argument(help="Name of the savepoint.")]
 
 
@@ -24,7 +26,7 @@ def create(name: Name) -> None:
 
     require_broker(lake.settings)
     found = savepoints.create(lake.settings, lake.topics, name)
-    out.print(f"Savepoint {name}: silver up to batch {found.silver_batch}.")
+    out.print(f"Savepoint {name} contains silver up to batch {found.silver_batch}.")
 
 
 @commands.command("list")
@@ -55,7 +57,7 @@ def restore(name: Name) -> None:
     require_broker(lake.settings)
     with spark_session(lake.settings, "lakehouse-savepoint") as spark:
         savepoints.restore(spark, lake.settings, lake.topics, name)
-    out.print(f"Tables and streams are back at savepoint {name}.")
+    out.print(f"Tables and streams were restored to savepoint {name}.")
 
 
 @commands.command()
@@ -67,4 +69,4 @@ def drop(name: Name) -> None:
 
     require_broker(lake.settings)
     savepoints.drop(lake.settings, lake.topics, name)
-    out.print(f"Savepoint {name} is dropped.")
+    out.print(f"Savepoint {name} was dropped.")

@@ -8,7 +8,9 @@ from lakehouse.runtime.context import Format, lake
 
 
 def sql(
-    statement: Annotated[str, typer.Argument(help='Such as "select * from gold.reward_points".')],
+    statement: Annotated[
+        str, typer.Argument(help='SQL statement, such as "select * from gold.reward_points".')
+    ],
     form: Format = "table",
 ) -> None:
     """Run a SQL statement on the running endpoint, or on a Spark of its own if none is running."""

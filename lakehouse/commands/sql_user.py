@@ -8,7 +8,7 @@ import typer
 from lakehouse.runtime.context import Format, lake
 
 commands = typer.Typer(help="Manage the users of the SQL endpoint.")
-Name = Annotated[str, typer.Argument(help="Letters, digits and . _ @ -")]
+Name = Annotated[str, typer.Argument(help="Name of the user: letters, digits and . _ @ -")]
 
 
 @commands.command("add")
@@ -26,7 +26,7 @@ def add(name: Name) -> None:
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     add_user(lake.settings, name, hide(password))
-    out.print(f"{name} may log in, from the next connection on.", highlight=False)
+    out.print(f"{name} can log in from the next connection on.", highlight=False)
 
 
 @commands.command("remove")
@@ -36,7 +36,7 @@ def remove(name: Name) -> None:
     from lakehouse.sql.users import remove_user
 
     remove_user(lake.settings, name)
-    out.print(f"{name} is let in no more.", highlight=False)
+    out.print(f"{name} can no longer log in.", highlight=False)
 
 
 @commands.command("list")

@@ -38,7 +38,7 @@ def _watch(form: str, every: str) -> None:
     from silver.audit.books import BookTotals
 
     if form != "table":
-        message = f"--watch shows a table; drop --format {form}."
+        message = f"--watch shows a table. Remove --format {form}."
         raise SettingsError(message)
     books = BookTotals(lake.settings)
     watch(lambda: lake_status(lake.settings, lake.topics, books), seconds(every))

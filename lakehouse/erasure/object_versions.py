@@ -36,9 +36,9 @@ def delete_old_versions(spark: SparkSession, settings: LakeSettings, place: str)
             client.deleteObject(one.build())
     except Py4JJavaError as error:
         message = (
-            f"{place}: old versions of objects cannot be deleted, so deleted data may remain in "
-            f"them: {explain(error)}. Allow s3:ListBucketVersions and s3:DeleteObjectVersion, "
-            "and try again."
+            f"{place}: old object versions cannot be deleted, so they may still contain deleted "
+            f"data: {explain(error)}. Allow s3:ListBucketVersions and s3:DeleteObjectVersion, then "
+            "try again."
         )
         raise LakehouseError(message) from error
     return len(old)

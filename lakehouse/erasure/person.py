@@ -77,10 +77,10 @@ def subject(topics: TopicFile, name: str | None) -> Topic:
     known = [topic.name for topic in topics.changelogs() if is_about_people(topic)]
     if name not in (*known, None) or not known or (name is None and len(known) > 1):
         message = (
-            f"Whose keys are people is not clear: '{name or 'nothing'}' was named, and the "
-            f"changelogs with personal fields and a key of one field are: "
-            f"{', '.join(known) or 'none'}. Declare fields personal in the topic file, or name one "
-            "with --topic."
+            f"It is unclear which changelog the person is in: --topic is {name or 'not set'}, and "
+            "the changelogs with personal fields and a single-field key are: "
+            f"{', '.join(known) or 'none'}. Declare fields as personal in the topic file, or name "
+            "one of these changelogs with --topic."
         )
         raise SettingsError(message)
     topic = topics.topics[name or known[0]]
@@ -100,8 +100,9 @@ def subject(topics: TopicFile, name: str | None) -> Topic:
         hinders.append(f"a key of type {topic.fields[topic.key[0]].type}")
     if hinders:
         message = (
-            f"Nobody can be forgotten of the topic '{topic.name}' yet: it has {hinders[0]}, so a "
-            "message without payload would be no tombstone when silver is made anew."
+            f"`lakehouse forget` does not support the topic '{topic.name}' yet: it has "
+            f"{hinders[0]}, so a message without a payload would not be a tombstone when silver is "
+            "rebuilt."
         )
         raise SettingsError(message)
     for events in referring(topic, topics):
@@ -122,11 +123,15 @@ def _see_it_can_be_rewritten(events: Topic, topic: Topic, topics: TopicFile) -> 
     required = [name for name, spec in events.fields.items() if spec.personal and spec.required]
     required = [n for n in required if n not in dict(people_of(events, topics))]
     if events.format != "json" or required:
-        what = f"'{required[0]}' is personal and must be there" if required else "it is no JSON"
+        what = f"'{required[0]}' is personal and required" if required else "they are not JSON"
         message = (
-            f"The topic '{events.name}' refers to '{topic.name}', and its messages cannot be "
+            f"The topic '{events.name}' refers to '{topic.name}', but its messages cannot be "
             f"rewritten without the person: {what}. "
-            + ("Declare it required = false." if required else "Rewriting that is not done yet.")
+            + (
+                "Declare it required = false."
+                if required
+                else "Only JSON messages can be rewritten."
+            )
         )
         raise SettingsError(message)
 
@@ -139,8 +144,9 @@ def required_secret(settings: LakeSettings) -> PseudonymSecret:
     """
     if settings.pseudonyms is None:
         message = (
-            "Forgotten people are known by a keyed hash, so that late messages do not bring "
-            "them back, and there is no secret. Set LAKEHOUSE_PSEUDONYM_SECRET, or …_FILE."
+            "No pseudonym secret is set. A keyed hash with this secret identifies forgotten "
+            "people, so that late messages do not bring them back. Set LAKEHOUSE_PSEUDONYM_SECRET "
+            "or LAKEHOUSE_PSEUDONYM_SECRET_FILE."
         )
         raise SettingsError(message)
     return settings.pseudonyms
@@ -154,7 +160,10 @@ def check_key(topic: Topic, key: str) -> None:
     """
     kind = topic.fields[topic.key[0]].type
     if not key or (kind in BITS and not re.fullmatch("0|[1-9][0-9]{0,17}", key)):
-        message = f"'{key}' is no key of the topic '{topic.name}', which is a {kind}."
+        message = (
+            f"'{key}' is not a valid key of the topic '{topic.name}', whose keys are of type "
+            f"{kind}."
+        )
         raise SettingsError(message)
 
 

@@ -87,8 +87,8 @@ class Plan:
             return None
         if stored["secret"] != required_secret(settings).fingerprint():
             message = (
-                "`lakehouse forget` was interrupted, and began with another pseudonym secret. Run "
-                "it again with that secret: it goes on."
+                "`lakehouse forget` was interrupted, and it had started with another pseudonym "
+                "secret. Run it again with that secret to finish it."
             )
             raise SettingsError(message)
         found = [
@@ -117,7 +117,7 @@ def _topic(topics: TopicFile, name: str) -> Topic:
     if name not in topics.topics:
         message = (
             f"`lakehouse forget` was interrupted, and the topic '{name}' is no longer in the topic "
-            "file. Declare it as before, then run the command again: it goes on."
+            "file. Declare it as before, then run the command again to finish it."
         )
         raise SettingsError(message)
     return topics.topics[name]

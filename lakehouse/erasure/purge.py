@@ -48,8 +48,9 @@ def purge(settings: LakeSettings, path: str) -> int:
     there = files_below(settings, path)
     if lost := sorted(live - there.keys()):
         message = (
-            f"{path}: the version of today names {lost[0]}, which is not there, so what may be "
-            "deleted cannot be told. Nothing of it was deleted; restore the file from a backup."
+            f"{path}: the current version needs {lost[0]}, which is missing, so it is unclear "
+            "which files can be deleted. No file of the table was deleted. Restore the missing "
+            "file from a backup."
         )
         raise LakehouseError(message)
     gone = [name for name in there if _is_past(name, live, table.version())]

@@ -183,16 +183,17 @@ def _refuse_holders(settings: LakeSettings) -> None:
     """
     if held := [each.name for each in savepoints(settings)]:
         message = (
-            f"Savepoints hold old versions of all tables: {', '.join(held)}. They could not be "
-            "restored any more. Drop them first (`lakehouse savepoint drop NAME`)."
+            f"Savepoints need old versions of all tables: {', '.join(held)}. `lakehouse forget` "
+            "deletes these versions, so the savepoints could no longer be restored. Drop them "
+            "first (`lakehouse savepoint drop NAME`)."
         )
         raise SettingsError(message)
     following = settings.checkpoints_dir.glob("publish.*")
     if names := sorted(path.name for path in following):
         message = (
-            f"`lakehouse publish-table` follows tables by their old versions: {', '.join(names)}. "
-            "Delete its topic, which has the person too, and its folder in "
-            f"{settings.checkpoints_dir}; then publish the table anew."
+            f"`lakehouse publish-table` needs old versions of tables: {', '.join(names)}. Delete "
+            "the topic that it fills, which contains the person too, and its folder in "
+            f"{settings.checkpoints_dir}. Then publish the table again."
         )
         raise SettingsError(message)
 
@@ -258,7 +259,10 @@ def _go_on_behind(
     """
     place = Place.newest(settings, QUERY)
     if place is None:
-        message = "Silver has read nothing yet, so nobody can be forgotten; run `lakehouse silver`."
+        message = (
+            "Silver has not read any messages yet, so there is no person to erase. Run `lakehouse "
+            "silver` first."
+        )
         raise LakehouseError(message)
     ends = {}
     for name in topics.topics:
@@ -287,8 +291,8 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
             build.run()
     except GoldError as error:
         message = (
-            "The person is gone from bronze and silver, and gold still has what it had: "
-            f"{error} Mend that, and run `{COMMAND}` again."
+            "The person was erased from bronze and silver, but gold still contains the person's "
+            f"data: {error} Fix the problem, then run `{COMMAND}` again."
         )
         raise GoldError(message) from error
     for schema in own_schemas(settings):
@@ -304,9 +308,9 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
 def _purge(spark: SparkSession, settings: LakeSettings, paths: list[str]) -> None:
     for path in paths:
         table = ".".join(path.split("/")[-2:])
-        log.info("past deleted", table=table, files=purge(settings, path))
+        log.info("old versions deleted", table=table, files=purge(settings, path))
     if old := delete_old_versions(spark, settings, settings.tables):
-        log.info("old versions of objects deleted", objects=old)
+        log.info("old object versions deleted", objects=old)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way
 
 

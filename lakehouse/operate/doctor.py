@@ -102,8 +102,8 @@ def chunks(settings: LakeSettings) -> Iterator[Finding]:
     if found := table.still_open(UNFINISHED):
         first = "{topic_partition} {message} at {last_chunk}".format(**found[0])
         yield Finding(
-            *("chunks", "warn", f"{len(found)} messages in chunks are incomplete, such as {first}"),
-            f"Their producers died or their first chunks are gone; bronze.{incomplete.NAME} names "
+            *("chunks", "warn", f"{len(found)} chunked messages are incomplete, such as {first}"),
+            f"Their producers died or their first chunks are gone; bronze.{incomplete.NAME} lists "
             "them. Have them sent again if they are needed.",
         )
 
@@ -115,7 +115,12 @@ def python() -> Iterator[Finding]:
     if SpecifierSet(wanted).contains(here):
         yield Finding("python", "ok", here)
     else:
-        yield Finding("python", "fail", f"{here}, but {wanted} is needed", "Install such a Python.")
+        yield Finding(
+            "python",
+            "fail",
+            f"{here}, but {wanted} is needed",
+            "Install a matching version of Python.",
+        )
 
 
 def packages() -> Iterator[Finding]:
@@ -137,7 +142,7 @@ def packages() -> Iterator[Finding]:
     if wrong:
         yield Finding(
             *("packages", "fail", "; ".join(wrong)),
-            "Install the lakehouse into an environment of its own, with the versions of "
+            "Install the lakehouse into its own environment, with the versions in "
             "requirements.lock.",
         )
     else:
@@ -173,18 +178,20 @@ def jars(settings: LakeSettings) -> Iterator[Finding]:
         ]
         missing = locked.keys() - there.keys()
         check = f"jars of {group}"
-        anew = f"Delete the folder {folder}: the jars are fetched again."
+        anew = f"Delete the folder {folder}. The jars are then fetched again."
         if wrong:
-            yield Finding(check, "fail", f"not as locked: {', '.join(sorted(wrong))}", anew)
+            yield Finding(
+                check, "fail", f"different from jars.lock: {', '.join(sorted(wrong))}", anew
+            )
         elif missing and (folder / COMPLETE).exists():
             yield Finding(check, "fail", f"missing: {', '.join(sorted(missing))}", anew)
         elif missing:
             yield Finding(
                 *(check, "warn", f"{len(missing)} of {len(locked)} are not fetched yet"),
-                "The next start fetches them; it needs the network.",
+                "The next start fetches them, which needs network access.",
             )
         else:
-            yield Finding(check, "ok", f"{len(locked)} as locked: {folder}")
+            yield Finding(check, "ok", f"{len(locked)} as in jars.lock: {folder}")
 
 
 def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
@@ -195,10 +202,10 @@ def variables(environment: Mapping[str, str]) -> Iterator[Finding]:
     unknown = [name for name in unknown if name not in known]
     for name in unknown:
         near = difflib.get_close_matches(name, known, n=1)
-        meant = f"Did you mean {near[0]}? " if near else ""
+        meant = f"Did you mean {near[0]}? Otherwise remove" if near else "Remove"
         yield Finding(
-            *("settings", "warn", f"{name} is no setting, and has no effect"),
-            f"{meant}Else take it out of the environment.",
+            *("settings", "warn", f"{name} is not a setting and has no effect"),
+            f"{meant} it from the environment.",
         )
     if not unknown:
         given = sum(name in known for name in environment)
@@ -218,12 +225,12 @@ def folders(settings: LakeSettings) -> Iterator[Finding]:
             refused.append(f"{place} ({error.strerror})")
     if refused:
         yield Finding(
-            *("folders", "fail", f"cannot be written: {', '.join(refused)}"),
-            "Give them to the user that runs the lakehouse, or choose others with LAKEHOUSE_HOME, "
-            "LAKEHOUSE_LAKE and LAKEHOUSE_CACHE.",
+            *("folders", "fail", f"not writable: {', '.join(refused)}"),
+            "Let the user that runs the lakehouse write to them, or choose other folders with "
+            "LAKEHOUSE_HOME, LAKEHOUSE_LAKE and LAKEHOUSE_CACHE.",
         )
     else:
-        yield Finding("folders", "ok", f"{lake} and the others may be written")
+        yield Finding("folders", "ok", f"{lake} and the other folders are writable")
 
 
 def disk(settings: LakeSettings) -> Iterator[Finding]:
@@ -235,7 +242,8 @@ def disk(settings: LakeSettings) -> Iterator[Finding]:
     else:
         yield Finding(
             *("disk", "fail" if free < LEAST_FREE else "warn", found),
-            "Make room; a lower LAKEHOUSE_HISTORY_DAYS keeps fewer old files (at least 7 days).",
+            "Free some space, or lower LAKEHOUSE_HISTORY_DAYS (at least 7 days) to keep fewer old "
+            "files.",
         )
 
 
@@ -272,7 +280,7 @@ def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
             require_free_port(port, setting)
         except SettingsError as error:
             if is_served:
-                yield Finding(check, "ok", f"served, as {setting} says")
+                yield Finding(check, "ok", f"in use by the running lakehouse ({setting})")
             else:
                 yield _refused(check, error)
         else:
@@ -301,7 +309,7 @@ def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
     """Whether a broker of a tested version answers."""
     place = settings.pulsar_admin_url
     if not answers:
-        remedy = "Name yours with LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL"
+        remedy = "To use your own, set LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL"
         if is_local(settings):
             remedy = f"`lakehouse up` starts one. {remedy}"
         state: State = "warn" if is_local(settings) else "fail"
@@ -314,8 +322,8 @@ def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
             yield Finding("broker", "ok", f"Pulsar {version} at {place}")
             return
     yield Finding(
-        *("broker", "warn", f"Pulsar {version} at {place} was not tried"),
-        "Use a Pulsar 4 where something does not work.",
+        *("broker", "warn", f"Pulsar {version} at {place} is not a tested version"),
+        "Use Pulsar 4 if something does not work.",
     )
 
 
@@ -334,15 +342,17 @@ def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Findi
                 yield Finding(check, "fail", missing, create)
                 continue
             except BrokerError as error:
-                yield Finding(check, "fail", str(error), "See what the broker's log says.")
+                yield Finding(check, "fail", str(error), "Check the broker's log.")
                 continue
             for risk in found:
                 yield Finding(check, "fail" if risk.is_near else "warn", risk.what, risk.remedy)
             if count < topic.partitions:
-                few = f"{count} partitions, {topic.partitions} are declared"
+                few = f"{count} partitions, but {topic.partitions} are declared"
                 yield Finding(check, "warn", few, create)
             elif not found:
-                yield Finding(check, "ok", f"{count} partitions; keeps what is not landed")
+                yield Finding(
+                    check, "ok", f"{count} partitions; keeps messages that have not landed"
+                )
 
 
 def streams(settings: LakeSettings, query: str, tables: list[TableSpec]) -> Iterator[Finding]:
@@ -355,7 +365,7 @@ def streams(settings: LakeSettings, query: str, tables: list[TableSpec]) -> Iter
     if stopped is not None:
         yield Finding(
             *(check, "fail", f"given up at {stopped.at:%Y-%m-%d %H:%M:%S} UTC: {stopped.reason}"),
-            "Mend that, and start the job again.",
+            "Fix the cause, then start the job again.",
         )
     elif not wrong:
         batch = newest_batch(settings, query)

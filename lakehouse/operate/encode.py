@@ -63,8 +63,8 @@ class RowEncoder:
                 text = to_json(cell)
             except (ValueError, TypeError) as error:
                 kind = self._topic.fields[name].type
-                shown = "is empty" if cell == "" else f"'{cell}' is no {kind}"
-                message = f"{self._file}:{line}: column '{column}' {shown}; correct it."
+                shown = "is empty" if cell == "" else f"has '{cell}', which is not a valid {kind}"
+                message = f"{self._file}:{line}: column '{column}' {shown}. Correct it."
                 raise EncodeError(message) from error
             if text is not OMIT:
                 parts.append(prefix + text)
@@ -90,8 +90,8 @@ def _column(topic: Topic, name: str, columns: Sequence[str], file: str) -> str |
     if not topic.fields[name].required:
         return None
     message = (
-        f"{file}: there is no column '{snake_case(name)}' for field '{name}' of topic "
-        f"'{topic.name}'; the columns are {', '.join(columns)}."
+        f"{file} has no column '{snake_case(name)}' for field '{name}' of topic '{topic.name}'. "
+        f"Its columns are {', '.join(columns)}."
     )
     raise EncodeError(message)
 

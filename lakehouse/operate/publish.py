@@ -42,14 +42,15 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
     ]
     if not files:
         wanted = ", ".join(f"{name}.csv" for name in topics.topics)
-        there = "holds none of" if directory.is_dir() else "is no folder, so there is none of"
-        message = f"{directory} {there} {wanted}: nothing to publish. Name the folder with --data."
+        there = "has no file to publish" if directory.is_dir() else "is not a folder"
+        message = f"{directory} {there}. Set --data to a folder with at least one of {wanted}."
         raise SettingsError(message)
     for topic, file in files:
         if topic.format != "json":
             message = (
-                f"{file}: the topic {topic.name} is declared with schema = '{topic.format}', and "
-                "this command sends JSON without a schema. Publish it with a producer of yours."
+                f"{file}: the topic {topic.name} is declared with schema = '{topic.format}', but "
+                "this command sends JSON without a schema. Publish the file with your own "
+                "producer."
             )
             raise SettingsError(message)
     return files
@@ -86,7 +87,7 @@ def publish(
             for topic, file in files
         }
     except pulsar.PulsarException as error:
-        message = f"The broker at {settings.pulsar_url} did not take the messages: {error!r}."
+        message = f"The broker at {settings.pulsar_url} did not accept the messages: {error!r}."
         raise BrokerError(message) from error
     finally:
         client.close()
@@ -119,7 +120,10 @@ def _publish_file(
     producer.flush()
     producer.close()
     if failures:
-        message = f"{name}: {len(failures)} of {sent} messages were refused, first {failures[0]}."
+        message = (
+            f"{name}: the broker refused {len(failures)} of {sent} messages, the first with "
+            f"{failures[0]}."
+        )
         raise BrokerError(message)
     if progress:
         progress(topic.name, sent)
@@ -133,9 +137,12 @@ def _messages(topic: Topic, file: Path) -> Iterator[tuple[str, int | None, bytes
             encoder = RowEncoder(topic, rows.fieldnames or [], str(file))
             for row in rows:
                 if None in row or None in row.values():
-                    message = f"{file}:{rows.line_num}: not as many cells as the header has."
+                    message = (
+                        f"{file}:{rows.line_num}: the row and the header differ in the number of "
+                        "cells."
+                    )
                     raise LakehouseError(message)
                 yield encoder.encode(row, rows.line_num)
     except UnicodeDecodeError as error:
-        message = f"{file} is not UTF-8 ({error.reason} at byte {error.start}); convert it."
+        message = f"{file} is not UTF-8 ({error.reason} at byte {error.start}). Convert it."
         raise SettingsError(message) from error

@@ -138,10 +138,16 @@ def _columns(changes: DataFrame) -> list[str]:
 def _check_columns(columns: Sequence[str], key: Sequence[str], op: str) -> None:
     for name in key:
         if name not in columns:
-            message = f"There is no column '{name}' for the key; there are {', '.join(columns)}."
+            message = (
+                f"The table has no column '{name}' for the key. Its columns are "
+                f"{', '.join(columns)}."
+            )
             raise SettingsError(message)
     if op in columns:
-        message = f"The table has a column '{op}' itself; name the field of changes with --op."
+        message = (
+            f"The table already has a column '{op}'. Choose another name for the field of changes "
+            "with --op."
+        )
         raise SettingsError(message)
 
 
@@ -156,19 +162,21 @@ def _operation(changes: DataFrame) -> Column:
 def _table_with_feed(settings: LakeSettings, table: str) -> str:
     match = NAME.fullmatch(table)
     if match is None:
-        message = f"'{table}' is no table; name it as <layer>.<table>, such as silver.users_state."
+        message = (
+            f"'{table}' is not a table name. Write <layer>.<table>, such as silver.users_state."
+        )
         raise SettingsError(message)
     path = settings.table_path(*match.groups())
     try:
         properties = open_table(settings, path).metadata().configuration
     except TableNotFoundError as error:
-        message = f"There is no table {table} at {path}."
+        message = f"The table {table} does not exist at {path}."
         raise SettingsError(message) from error
     if properties.get(FEED) != "true":
         message = (
-            f"The table {table} keeps no feed of its changes. Switch it on: lakehouse sql "
-            f'"ALTER TABLE {table} SET TBLPROPERTIES ({FEED} = true)". What changes from then on '
-            "is sent, after the rows that are there."
+            f'The table {table} has no change data feed. Turn it on: lakehouse sql "ALTER TABLE '
+            f'{table} SET TBLPROPERTIES ({FEED} = true)". The existing rows are then sent first, '
+            "followed by all later changes."
         )
         raise SettingsError(message)
     return path
@@ -181,7 +189,7 @@ def _prepare_topic(settings: LakeSettings, topic: str, partitions: int) -> None:
         namespace = topic.partition("://")[2].rpartition("/")[0]
         if not admin.deduplicates(namespace):
             log.warning(
-                "a batch that is replayed after a crash is sent twice: message deduplication is "
-                "off; `pulsar-admin namespaces set-deduplication -e` switches it on",
+                "message deduplication is off, so a batch that is replayed after a crash is sent "
+                "twice; turn it on with `pulsar-admin namespaces set-deduplication -e`",
                 namespace=namespace,
             )

@@ -53,7 +53,10 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
         GoldError: gold is being built.
     """
     if left_over_broker(settings) is not None:
-        message = f"The lakehouse of {settings.home_dir} is running; stop it first (Ctrl-C there)."
+        message = (
+            f"The lakehouse in {settings.home_dir} is running. Stop it first (Ctrl-C in its "
+            "terminal)."
+        )
         raise SettingsError(message)
     with alone(settings):
         # An interrupted command need not be finished, because everything is deleted.

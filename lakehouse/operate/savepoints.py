@@ -104,15 +104,15 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         CheckpointError: Spark no longer keeps the position of bronze at the snapshot.
     """
     if NAME.fullmatch(name) is None:
-        message = f"'{name}' is no name for a savepoint; use letters, digits, '-' and '_'."
+        message = f"'{name}' is not a valid savepoint name. Use letters, digits, '-' and '_'."
         raise SettingsError(message)
     if _file(settings, name).exists():
-        message = f"There is a savepoint '{name}' already; drop it first, or name another."
+        message = f"The savepoint '{name}' already exists. Drop it first, or choose another name."
         raise SettingsError(message)
     if command := _interrupted(settings):
         message = (
-            f"`{command}` was interrupted, so the tables do not belong together, and a savepoint "
-            "would not be of one moment. Run it again first: it goes on."
+            f"`{command}` was interrupted, so the tables are not consistent and no savepoint can "
+            "be created. Run that command again first to finish it."
         )
         raise SettingsError(message)
     require_bronze(settings, topics)
@@ -160,8 +160,8 @@ def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
     savepoint = _find(settings, name)
     if (command := _interrupted(settings)) == _restoring(name):
         message = (
-            f"`{command}` was interrupted, and can only go on with the savepoint. Run it again, "
-            f"then drop the savepoint '{name}'."
+            f"`{command}` was interrupted and needs the savepoint to finish. Run it again, then "
+            f"drop the savepoint '{name}'."
         )
         raise SettingsError(message)
     with PulsarAdmin(settings.connection) as admin:
@@ -287,8 +287,8 @@ def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
         whole = {bronze_table(topic).full_name for topic in topics.topics}
         if cut is None or not cut.versions.keys() >= whole:
             message = (
-                "Silver stands within a batch, so its tables do not belong together. Let it run "
-                "(`lakehouse silver --available-now`), then name the savepoint."
+                "Silver is in the middle of a batch, so its tables are not consistent. Let it "
+                "finish (`lakehouse silver --available-now`), then create the savepoint."
             )
             raise _NotSettledError(message)
         return cut
@@ -300,7 +300,10 @@ def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
     batch = last_batch(settings)
     place = Place.of(settings, QUERY, batch)
     if place is None:
-        message = f"Spark has forgotten batch {batch} of silver. Run silver, then try again."
+        message = (
+            f"Spark no longer has the positions of silver's batch {batch}. Run silver, then try "
+            "again."
+        )
         raise LakehouseError(message)
     return place.at(cut.positions)
 
@@ -365,7 +368,7 @@ def _find(settings: LakeSettings, name: str) -> Savepoint:
         if savepoint.name == name:
             return savepoint
     known = ", ".join(each.name for each in savepoints(settings)) or "none"
-    message = f"There is no savepoint '{name}'; there are: {known}."
+    message = f"There is no savepoint '{name}'. The existing ones are: {known}."
     raise SettingsError(message)
 
 
@@ -373,9 +376,9 @@ def _lost(file: Path) -> str:
     """The remedy for a savepoint whose file is damaged."""
     name = file.stem
     return (
-        f"The savepoint '{name}' cannot be restored any more. Delete the file; then `lakehouse "
-        f"savepoint create {name}` and `lakehouse savepoint drop {name}` let the broker drop the "
-        "messages that it kept."
+        f"The savepoint '{name}' can no longer be restored. Delete the file; then `lakehouse "
+        f"savepoint create {name}` and `lakehouse savepoint drop {name}` make the broker drop the "
+        "messages that it kept for the savepoint."
     )
 
 

@@ -36,7 +36,7 @@ def watch(look: Callable[[], Sequence[TableStatus]], every: float) -> None:
                 trouble = f"\n{error}"
             rows = [[*line.cells(now), rates.get(line.table)] for line in lines]
             table = as_table([*COLUMNS, RATE], rows)
-            table.caption = f"{now:%H:%M:%S} UTC. Ctrl-C ends.{trouble}"
+            table.caption = f"{now:%H:%M:%S} UTC. Press Ctrl-C to stop.{trouble}"
             if live:
                 live.update(table, refresh=True)
             else:

@@ -31,7 +31,7 @@ def segments(lake: Snapshot) -> Iterable[Block]:
             "bought again": "percent",
         },
         rows,
-        "By how recently, how often and for how much an account has bought.",
+        "Segments show how recently, how often and for how much an account has bought.",
         wide=True,
     )
 

@@ -104,7 +104,7 @@ def bar_chart(name: str, title: str, rows: list[dict[str, Any]], by: str, measur
         NotShownError: there are no rows.
     """
     if not rows:
-        message = f"{title}: there is none yet."
+        message = f"{title}: no data yet."
         raise NotShownError(message)
     drawn = bars([(row[by], row[measure]) for row in rows], measure)
     return Figure(name, title, drawn)

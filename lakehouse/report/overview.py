@@ -30,7 +30,7 @@ HEAD: tuple[tuple[str, Form, str, str], ...] = (
         'select count(*) as value from "gold.customers"',
     ),
     (
-        "Of them bought again",
+        "Repeat customers",
         "percent",
         "gold.customers",
         'select avg(cast(is_repeat as double)) as value from "gold.customers"',
@@ -42,13 +42,13 @@ HEAD: tuple[tuple[str, Form, str, str], ...] = (
         'select sum(points) as value from "gold.reward_points"',
     ),
     (
-        "Coupons to use",
+        "Usable coupons",
         "number",
         "gold.coupon_eligibility",
         'select count(*) as value from "gold.coupon_eligibility" where is_eligible',
     ),
     (
-        "Order lines that wait",
+        "Incomplete order lines",
         "number",
         "silver.enriched_orders",
         'select count(*) as value from "silver.enriched_orders" where missing_lookups > 0',
@@ -138,8 +138,11 @@ def waiting(lines: Sequence[TableStatus]) -> Table:
         for line in lines
         if line.table.startswith(prefix)
     ]
-    note = "They are complete as soon as it is published; `silver.missing_…` lists them."
-    return Table("Order lines that wait", {"for": "text", "order lines": "number"}, rows, note)
+    note = (
+        "A line is complete as soon as the missing row is published; `silver.missing_…` lists "
+        "these lines."
+    )
+    return Table("Incomplete order lines", {"for": "text", "order lines": "number"}, rows, note)
 
 
 def quarantine(lake: Snapshot) -> Iterable[Block]:
@@ -162,7 +165,10 @@ def quarantine(lake: Snapshot) -> Iterable[Block]:
             "newest": "time",
         },
         rows,
-        "`lakehouse quarantine show` has samples, `replay` brings them in after a fix.",
+        (
+            "`lakehouse quarantine show` lists samples. After a fix, `lakehouse quarantine replay` "
+            "applies the records."
+        ),
     )
 
 
@@ -184,12 +190,16 @@ def _unread(bronze: Sequence[TableStatus]) -> str:
     lags = [line.lag_messages for line in bronze if line.lag_messages is not None]
     if len(lags) < len(bronze):
         return "No broker answered."
-    return f"{sum(lags):,} messages are not in bronze yet." if sum(lags) else "All is in bronze."
+    return (
+        f"{sum(lags):,} messages are not in bronze yet."
+        if sum(lags)
+        else "All messages are in bronze."
+    )
 
 
 def _newest(lines: Sequence[TableStatus], now: dt.datetime) -> str:
     times = [line.newest for line in lines if line.newest is not None]
-    return f"Newest message {age(max(times), now)} old." if times else "No message yet."
+    return f"The newest message is {age(max(times), now)} old." if times else "No messages yet."
 
 
 def _published(cut: GoldCut | None, now: dt.datetime) -> str:

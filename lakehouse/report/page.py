@@ -51,7 +51,7 @@ def write_report(
     lines = lake_status(settings, topics)
     if all(line.rows is None for line in lines):
         message = (
-            f"There is no table in {settings.tables} yet, so there is nothing to report. Run "
+            f"There are no tables in {settings.tables} yet, so there is nothing to report. Run "
             "`lakehouse up` and `lakehouse publish`, or `lakehouse demo` for a generated shop."
         )
         raise LakehouseError(message)
@@ -95,7 +95,9 @@ def _sections(lake: Snapshot, waiting: Table) -> Sequence[Section]:
             recommendations.recommended_items,
             recommendations.affinities,
         ),
-        section(lake, "waiting", "Waiting and refused", lambda _: [waiting], overview.quarantine),
+        section(
+            lake, "waiting", "Incomplete and refused", lambda _: [waiting], overview.quarantine
+        ),
     ]
 
 

@@ -43,10 +43,13 @@ def similar_items(lake: Snapshot) -> Iterable[Block]:
         ITEMS,
     )
     yield table(
-        "Shown beside the items that are sold most",
+        "Items shown beside the best sellers",
         {"item": "text", "sold": "number", "shown beside it": "items", "together": "number"},
         rows,
-        "Sold: order lines. Together: invoices that have the item and the first beside it.",
+        (
+            "Sold: number of order lines. Together: number of invoices with the item and the first "
+            "item shown beside it."
+        ),
         wide=True,
     )
 
@@ -67,7 +70,7 @@ def recommended_items(lake: Snapshot) -> Iterable[Block]:
         ITEMS,
     )
     yield table(
-        "Recommended to most accounts",
+        "Items recommended most often",
         {"item": "text", "accounts": "number", "in first place": "number"},
         rows,
     )
@@ -153,6 +156,6 @@ def affinities(lake: Snapshot) -> Iterable[Block]:
             "lift": "decimal",
         },
         rows,
-        "Of the 100 pairs that are bought most. Share: of the invoices with the first. Lift: how "
-        "many times more often than by chance both are on one.",
+        "The 100 pairs on the most invoices. Share: of the invoices with the first item. Lift: "
+        "how many times more often both are on one invoice than by chance.",
     )

@@ -24,7 +24,7 @@ def orders_over_time(lake: Snapshot) -> Iterable[Block]:
         "orders-over-time",
         f"Order lines by {unit}",
         over_time(rows, unit, "order lines"),
-        note="All that were ordered, paid or not.",
+        note="All ordered lines, paid or not.",
     )
 
 
@@ -84,7 +84,7 @@ def categories(lake: Snapshot) -> Iterable[Block]:
 
 def _unit(span: dict[str, Any]) -> Unit:
     if span["since"] is None:
-        message = "There is no order yet. `lakehouse publish` sends some."
+        message = "No orders yet. Send some with `lakehouse publish`."
         raise NotShownError(message)
     days = (span["until"] - span["since"]).days
     return "day" if days <= DAYS_BY_DAY else "month" if days <= DAYS_BY_MONTH else "year"

@@ -91,7 +91,9 @@ def broker_answers(settings: LakeSettings) -> bool:
 def left_over_broker(settings: LakeSettings) -> Broker | None:
     """The embedded broker of this home if it is running, perhaps left over by a killed process."""
     record = _record(settings)
-    stored = read_json(record, "Stop the broker of this folder if one runs, and delete the file.")
+    stored = read_json(
+        record, "If a broker is running in this folder, stop it. Then delete the file."
+    )
     if stored is None:
         return None
     pid = int(stored["pid"])
@@ -119,7 +121,8 @@ def start_broker(
     if not is_local(settings):
         message = (
             f"The settings name {settings.pulsar_url} and {settings.pulsar_admin_url}, but the "
-            "embedded broker runs on this machine: use 127.0.0.1 in both, or start yours yourself."
+            "embedded broker runs on this machine: use 127.0.0.1 in both, or start your own "
+            "broker."
         )
         raise SettingsError(message)
     left = left_over_broker(settings)
@@ -129,8 +132,9 @@ def start_broker(
     home = settings.home_dir / "pulsar"
     if odd := NOT_IN_A_URI.search(str(home)):
         message = (
-            f"The embedded broker cannot keep its data in {home}: Pulsar takes no {odd[0]!r} in a "
-            "path. Set LAKEHOUSE_HOME to a folder without it; LAKEHOUSE_LAKE may stay where it is."
+            f"The embedded broker cannot keep its data in {home}: Pulsar does not accept "
+            f"{odd[0]!r} in a path. Set LAKEHOUSE_HOME to a folder without it; LAKEHOUSE_LAKE may "
+            "stay where it is."
         )
         raise SettingsError(message)
     home.mkdir(parents=True, exist_ok=True)
@@ -186,7 +190,7 @@ def _free_ports(settings: LakeSettings) -> dict[str, str]:
     for name, url in named.items():
         parts = urlsplit(url)
         if parts.port is None:
-            message = f"{url} names no port; set LAKEHOUSE_{name} to a URL with one."
+            message = f"{url} has no port. Set LAKEHOUSE_{name} to a URL with a port."
             raise SettingsError(message)
         require_free_port(parts.port, f"LAKEHOUSE_{name}")
         found[PORT_OF[parts.scheme]] = str(parts.port)
@@ -206,7 +210,7 @@ def _wait_until_healthy(
             wait=wait_fixed(0.2),
         )(settled)
     if process.poll() is not None or not _is_ready(settings):
-        message = f"The embedded broker did not come up. Its log {log} says: {_last_error(log)}"
+        message = f"The embedded broker did not start. Its log {log} says: {_last_error(log)}"
         raise BrokerError(message)
 
 

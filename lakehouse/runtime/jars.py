@@ -118,8 +118,9 @@ def place_verified(jar: Jar, source: Path, folder: Path) -> None:
     if found != jar.sha256:
         source.unlink()
         message = (
-            f"{jar.file_name} has the SHA-256 {found}, but jars.lock wants {jar.sha256}: what was "
-            "fetched is not what was locked. Check the mirror you use (LAKEHOUSE_IVY_SETTINGS)."
+            f"{jar.file_name} has the SHA-256 {found}, but jars.lock wants {jar.sha256}. The "
+            "fetched file is not the locked one. Check the mirror you use "
+            "(LAKEHOUSE_IVY_SETTINGS)."
         )
         raise JarError(message)
     os.replace(source, folder / jar.file_name)
@@ -180,8 +181,9 @@ def _download(gateway: Any, resolver: Any, jar: Jar) -> Path:
     if file is None:
         message = (
             f"{jar.file_name} could not be fetched from the Maven registry. Check the network; "
-            "behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…, with a mirror set "
-            "LAKEHOUSE_IVY_SETTINGS to your ivysettings.xml. What is fetched already is kept."
+            "behind a proxy, set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…; for a mirror, set "
+            "LAKEHOUSE_IVY_SETTINGS to your ivysettings.xml. Jars that are already fetched are "
+            "kept."
         )
         raise JarError(message)
     return Path(str(file.getAbsolutePath()))

@@ -44,10 +44,10 @@ def find_java() -> Path:
         program = Path(named) / "bin" / "java"
         version = java_version(program)
         if version not in SUPPORTED:
-            found = f"is Java {version}" if version else "holds no working bin/java"
+            found = f"is Java {version}" if version else "has no working bin/java"
             message = (
                 f"JAVA_HOME={named} {found}, but Spark needs Java 17 or 21. Point JAVA_HOME to "
-                "one, or unset it: a Java runtime comes with the lakehouse."
+                "one, or unset it to use the Java runtime that comes with the lakehouse."
             )
             raise SettingsError(message)
         return program

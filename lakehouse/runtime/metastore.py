@@ -163,8 +163,8 @@ def metastore_java(settings: LakeSettings, progress: Progress | None = None) -> 
     """
     if not _is_postgresql(settings):
         message = (
-            f"LAKEHOUSE_METASTORE ({settings.metastore or 'not set'}) names no PostgreSQL to make "
-            "tables in; set it to jdbc:postgresql://HOST/DATABASE."
+            f"LAKEHOUSE_METASTORE ({settings.metastore or 'not set'}) does not name a PostgreSQL "
+            "database in which to create tables. Set it to jdbc:postgresql://HOST/DATABASE."
         )
         raise SettingsError(message)
     prepare_spark(settings)
@@ -181,8 +181,8 @@ def metastore_java(settings: LakeSettings, progress: Progress | None = None) -> 
 def _require_schema(jvm: Any, settings: LakeSettings) -> None:
     if not _has_tables(jvm, settings):
         message = (
-            f"The database {settings.metastore} has no tables of a Hive metastore yet. Make them "
-            "with `lakehouse metastore init`, or correct LAKEHOUSE_METASTORE."
+            f"The database {settings.metastore} does not have the tables of a Hive metastore yet. "
+            "Create them with `lakehouse metastore init`, or correct LAKEHOUSE_METASTORE."
         )
         raise MetastoreError(message)
 
@@ -196,8 +196,8 @@ def _has_tables(jvm: Any, settings: LakeSettings) -> bool:
     found, version = _schema_version(jvm, settings), _version_of_hive(jvm)
     if found not in (None, version):
         message = (
-            f"The metastore {settings.metastore} has tables of version {found}, and Spark's Hive "
-            f"reads those of {version}. Name the service of that Hive instead: "
+            f"The metastore {settings.metastore} has tables of version {found}, but Spark's Hive "
+            f"needs version {version}. Use the service of that Hive instead: "
             "LAKEHOUSE_METASTORE=thrift://HOST:9083."
         )
         raise MetastoreError(message)

@@ -34,8 +34,8 @@ def require_free_port(port: int, setting: str) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             message = (
-                f"Port {port} is in use on this machine ({error.strerror}). Stop what listens "
-                f"there, or choose another port with {setting}."
+                f"Port {port} is in use on this machine ({error.strerror}). Stop the program that "
+                f"uses it, or choose another port with {setting}."
             )
             raise SettingsError(message) from error
 

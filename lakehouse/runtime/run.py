@@ -94,6 +94,6 @@ def require_broker(settings: LakeSettings) -> None:
     if not broker_answers(settings):
         message = (
             f"No Pulsar broker answers at {settings.pulsar_admin_url}. Start one with `lakehouse "
-            "up`, or name yours with LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL."
+            "up`, or set LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL to your broker."
         )
         raise BrokerError(message)

@@ -51,7 +51,7 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
         )(_answers, settings)
     except TTransportException as error:
         endpoint.stop()
-        message = f"The SQL endpoint did not come up on port {settings.sql_port}: {error}."
+        message = f"The SQL endpoint did not start on port {settings.sql_port}: {error}."
         raise SqlError(message) from error
     return endpoint
 

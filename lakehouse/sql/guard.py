@@ -48,8 +48,8 @@ def require_guard(settings: LakeSettings) -> None:
         _require_closed(settings)
     if settings.sql_authentication == "password" and not read_users(settings):
         message = (
-            f"{USERS_SETTING}: nobody could log in, as {users_file(settings)} has no user. "
-            "`lakehouse sql-user add NAME` makes one."
+            f"{USERS_SETTING}: {users_file(settings)} has no user, so nobody could log in. Add one "
+            "with `lakehouse sql-user add NAME`."
         )
         raise SettingsError(message)
     if settings.sql_authentication == "ldap":
@@ -66,7 +66,7 @@ def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificat
     """
     certificate, key_file = settings.sql_tls_certificate_file, settings.sql_tls_key_file
     if certificate is None or key_file is None:
-        message = f"LAKEHOUSE_SQL_TLS needs {CERTIFICATE} and {KEY} where it is served; set both."
+        message = f"LAKEHOUSE_SQL_TLS needs {CERTIFICATE} and {KEY} on the server. Set both."
         raise SettingsError(message)
     try:
         chain = x509.load_pem_x509_certificates(certificate.expanduser().read_bytes())
@@ -80,7 +80,8 @@ def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificat
         raise SettingsError(message) from error
     if chain[0].public_key() != key.public_key():
         message = (
-            f"{KEY}: the key of {key_file} is not that of the first certificate in {certificate}."
+            f"{KEY}: the key in {key_file} does not belong to the first certificate in "
+            f"{certificate}."
         )
         raise SettingsError(message)
     return key, chain
@@ -104,7 +105,7 @@ def guard_state(settings: LakeSettings) -> tuple[Literal["ok", "warn", "fail"], 
     found = f"{asks}, TLS with a certificate valid until {end:%Y-%m-%d}"
     if left > RENEW_WITHIN:
         return "ok", found, ""
-    return "warn" if left > dt.timedelta() else "fail", found, "Renew it, and start anew."
+    return "warn" if left > dt.timedelta() else "fail", found, "Renew it, then restart."
 
 
 def hive_configuration(settings: LakeSettings, folder: Path) -> dict[str, str]:
@@ -161,14 +162,14 @@ def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> N
 def _require_closed(settings: LakeSettings) -> None:
     lacks = []
     if settings.sql_authentication == "none":
-        lacks.append("asks for no password (LAKEHOUSE_SQL_AUTHENTICATION=password)")
+        lacks.append("does not ask for a password (LAKEHOUSE_SQL_AUTHENTICATION=password)")
     if not settings.sql_tls:
         lacks.append("is not encrypted (LAKEHOUSE_SQL_TLS=true)")
     if lacks:
         message = (
-            f"LAKEHOUSE_SQL_HOST={settings.sql_host} can be reached from other machines, and the "
-            f"SQL endpoint {' and '.join(lacks)}. Set what is lacking; or, where a network guards "
-            "it, LAKEHOUSE_SQL_ALLOW_INSECURE=true."
+            f"LAKEHOUSE_SQL_HOST={settings.sql_host} can be reached from other machines, but the "
+            f"SQL endpoint {' and '.join(lacks)}. Set what is missing or, on a protected network, "
+            "LAKEHOUSE_SQL_ALLOW_INSECURE=true."
         )
         raise SettingsError(message)
 
@@ -177,14 +178,14 @@ def _require_ldap(settings: LakeSettings) -> None:
     if settings.sql_ldap_url is None or settings.sql_ldap_user is None:
         message = (
             "LAKEHOUSE_SQL_AUTHENTICATION=ldap needs LAKEHOUSE_SQL_LDAP_URL and "
-            "LAKEHOUSE_SQL_LDAP_USER; set both."
+            "LAKEHOUSE_SQL_LDAP_USER. Set both."
         )
         raise SettingsError(message)
     parts = urlsplit(settings.sql_ldap_url)
     encrypted = parts.scheme == "ldaps"
     if not (encrypted or settings.sql_allow_insecure or is_loopback(parts.hostname or "")):
         message = (
-            f"LAKEHOUSE_SQL_LDAP_URL: passwords would go to {parts.hostname} as plain text. Use "
-            "ldaps://, or LAKEHOUSE_SQL_ALLOW_INSECURE=true where a network guards it."
+            f"LAKEHOUSE_SQL_LDAP_URL: passwords would be sent to {parts.hostname} as plain text. "
+            "Use ldaps:// or, on a protected network, LAKEHOUSE_SQL_ALLOW_INSECURE=true."
         )
         raise SettingsError(message)

@@ -40,8 +40,8 @@ def read_users(settings: LakeSettings) -> dict[str, str]:
     for number, stored in enumerate(users.values(), 1):
         if not re.fullmatch(r"pbkdf2_sha256\$\d+\$[^$]+\$[\w+/=]+", stored, re.ASCII):
             message = (
-                f"{SETTING}: user {number} of {file} has no password hash as `lakehouse sql-user "
-                "add` writes it. Take the line out, and add the user again."
+                f"{SETTING}: user {number} of {file} has no password hash in the form that "
+                "`lakehouse sql-user add` writes. Remove the line and add the user again."
             )
             raise SettingsError(message)
     return users
@@ -54,10 +54,10 @@ def add_user(settings: LakeSettings, name: str, password: str) -> None:
         SettingsError: the name is not allowed, or the password is too short or not printable.
     """
     if not NAME.fullmatch(name):
-        message = f"'{name}' cannot be a user's name: up to 64 letters, digits and . _ @ -"
+        message = f"'{name}' is not a valid user name. Use up to 64 letters, digits and . _ @ -"
         raise SettingsError(message)
     if len(password) < SHORTEST or not password.isprintable():
-        message = f"A password has at least {SHORTEST} characters, and none that cannot be seen."
+        message = f"A password needs at least {SHORTEST} characters, all of them printable."
         raise SettingsError(message)
     _write(settings, read_users(settings) | {name: hashed(password)})
 
@@ -70,7 +70,10 @@ def remove_user(settings: LakeSettings, name: str) -> None:
     """
     users = read_users(settings)
     if users.pop(name, None) is None:
-        message = f"{users_file(settings)} has no user '{name}'; `lakehouse sql-user list` tells."
+        message = (
+            f"{users_file(settings)} has no user '{name}'. `lakehouse sql-user list` shows the "
+            "users."
+        )
         raise SettingsError(message)
     _write(settings, users)
 

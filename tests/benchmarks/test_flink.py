@@ -70,7 +70,7 @@ def test_an_order_is_complete_when_the_commit_with_its_user_is_there(tmp_path: P
     assert tracker.arrived[:2].tolist() == [20.0, 20.0]
     assert tracker.completed[:2].tolist() == [20.0, 30.0]
     assert not tracker.arrived[2] > 0
-    with pytest.raises(TimeoutError, match="not all there. 2 orders can be read, 2 with"):
+    with pytest.raises(TimeoutError, match="all there. 2 orders can be read, 2 with"):
         tracker.wait(log, lambda: False, 0, "all there")
 
 

@@ -55,7 +55,7 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     """The build after these is that of `changes`, which has what it would have had without them."""
     assert refused.error.startswith("Gold was not built: test assert_nobody_has_no_points: Got")
     assert "such as {'account_id': " in refused.error
-    assert "Readers keep what was published before" in refused.error
+    assert "Readers still see the last published version" in refused.error
     assert refused.readable_when_failed == refused.readable
     assert refused.runs == [{"name": "assert_nobody_has_no_points", "outcome": "failed"}]
     assert [event["eventType"] for event in refused.told] == ["FAIL", "FAIL"]

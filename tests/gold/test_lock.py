@@ -48,7 +48,10 @@ def test_a_command_that_writes_gold_is_refused_while_another_one_runs(
     command: Callable[[LakeSettings], object], lake: LakeSettings
 ) -> None:
     there = sorted(lake.lake_dir.rglob("*"))
-    with alone(lake), pytest.raises(GoldError, match="Another process builds gold or restores it"):
+    with (
+        alone(lake),
+        pytest.raises(GoldError, match="Another process is building or restoring gold"),
+    ):
         command(lake)
     assert sorted(lake.lake_dir.rglob("*")) == there
 

@@ -97,14 +97,16 @@ def test_an_unknown_option_is_refused_by_name(run: Run) -> None:
 def test_a_replay_names_what_it_needs(run: Run) -> None:
     assert_refused(run("replay", "--table", "gold.x", "--from", "0"), "'gold.x' cannot be replayed")
     assert_refused(run("replay", "--table", "bronze.orders"), "--from", "bronze.orders")
-    assert_refused(run("replay", "--table", "silver", "--to", "0"), "drop --to")
+    assert_refused(run("replay", "--table", "silver", "--to", "0"), "Remove --to")
     assert_refused(
         run("replay", "--table", "silver", "--from", "3"), "silver.cuts does not exist yet"
     )
 
 
 def test_a_metastore_to_be_made_is_named(run: Run) -> None:
-    assert_refused(run("metastore", "init"), "LAKEHOUSE_METASTORE (not set) names no PostgreSQL")
+    assert_refused(
+        run("metastore", "init"), "LAKEHOUSE_METASTORE (not set) does not name a PostgreSQL"
+    )
 
 
 def test_an_unknown_command_is_refused_by_name(run: Run) -> None:
@@ -117,12 +119,12 @@ def test_an_unknown_format_is_refused_with_those_there_are(run: Run) -> None:
 
 @pytest.mark.parametrize("command", ["demo", "publish"])
 def test_a_data_folder_that_is_missing_is_named(run: Run, command: str) -> None:
-    assert_refused(run(command, "--data", "nowhere"), "nowhere is no folder", "--data")
+    assert_refused(run(command, "--data", "nowhere"), "nowhere is not a folder", "--data")
 
 
 def test_a_data_folder_without_files_is_told_what_it_needs(run: Run, tmp_path: Path) -> None:
     outcome = run("publish", "--data", str(tmp_path))
-    assert_refused(outcome, "holds none of users.csv, items.csv, orders.csv")
+    assert_refused(outcome, "at least one of users.csv, items.csv, orders.csv")
 
 
 def test_a_topic_that_is_not_json_is_not_published_as_json(run: Run, tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ def test_a_wrong_java_is_refused_with_what_to_do(
 def test_a_demo_does_not_empty_a_lake_that_is_not_a_demos(run: Run, tmp_path: Path) -> None:
     mine = tmp_path / ".lakehouse" / "lake"
     mine.mkdir(parents=True)
-    assert_refused(run("demo"), "holds a lake that is not a demo's", "--home")
+    assert_refused(run("demo"), "contains a lake that the demo did not create", "--home")
     assert mine.is_dir()
 
 
@@ -204,12 +206,12 @@ def test_silver_without_bronze_says_what_comes_first(run: Run) -> None:
 
 def test_gold_without_silver_says_what_comes_first(run: Run) -> None:
     assert_refused(run("gold", "--available-now"), "lakehouse silver --available-now")
-    assert_refused(run("gold", "--every", "often"), "'often' is no span of time", "30s, 5m or 1h")
+    assert_refused(run("gold", "--every", "often"), "'often' is not a duration", "30s, 5m or 1h")
 
 
 def test_a_report_without_a_lake_says_what_comes_first(run: Run) -> None:
-    assert_refused(run("report"), "There is no table in", "lakehouse up", "lakehouse demo")
-    assert_refused(run("report", "--docs"), "gold was not built yet", "lakehouse gold")
+    assert_refused(run("report"), "There are no tables in", "lakehouse up", "lakehouse demo")
+    assert_refused(run("report", "--docs"), "gold has not been built yet", "lakehouse gold")
 
 
 def test_status_works_without_broker_and_lake(run: Run) -> None:
@@ -257,8 +259,10 @@ def test_forgetting_names_what_it_needs_before_spark_starts(
     assert_refused(run("forget", "42"), "Missing option '--reason'")
     assert_refused(run(*asked), "Set LAKEHOUSE_PSEUDONYM_SECRET")
     monkeypatch.setenv("LAKEHOUSE_PSEUDONYM_SECRET", "of the tests, and of no use elsewhere")
-    assert_refused(run("forget", "me", "--reason", "x"), "'me' is no key of the topic 'users'")
-    assert_refused(run(*asked, "--topic", "items"), "'items' was named")
+    assert_refused(
+        run("forget", "me", "--reason", "x"), "'me' is not a valid key of the topic 'users'"
+    )
+    assert_refused(run(*asked, "--topic", "items"), "--topic is items")
 
 
 def test_forgetting_asks_first_and_fails_if_anything_is_left(
@@ -281,7 +285,7 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
     monkeypatch.setattr("lakehouse.erasure.run.forget", forgetting)
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     refused = run("forget", "42", "--reason", "asked for")
-    assert "Merged accounts that go too: 1." in refused.err
+    assert "Merged accounts that are erased too: 1." in refused.err
     assert "Nothing was changed." in refused.err
     asked = ("forget", "42", "--reason", "asked for", "--yes", "--format", "json")
     log = tmp_path / ".lakehouse" / "logs" / "dbt.log"
@@ -294,7 +298,7 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
     log.write_text("<her@example.org>")
     left = run(*asked)
     assert left.exit_code == 1
-    assert f"Left: emailAddress in {log.resolve()}" in left.err
+    assert f"Still there: emailAddress in {log.resolve()}" in left.err
     assert "her@example" not in left.out + left.err, "the value itself is not told"
 
 

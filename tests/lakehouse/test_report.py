@@ -242,9 +242,9 @@ def page(lake: LakeSettings) -> Page:
 
 
 def test_the_page_says_when_it_was_made_and_which_cut_it_shows(page: Page) -> None:
-    assert "Made 1 March 2026, 12:00:00 UTC." in page.text
-    published = "Gold was published 1 March 2026, 10:00:00 UTC from batch 4 of silver, which has"
-    assert f"{published} come to batch 6 since." in page.text
+    assert "Created 1 March 2026, 12:00:00 UTC." in page.text
+    published = "Gold was published 1 March 2026, 10:00:00 UTC from batch 4 of silver."
+    assert f"{published} Silver is now at batch 6." in page.text
 
 
 def test_the_head_and_the_flow_have_the_numbers_of_the_tables(page: Page) -> None:
@@ -252,10 +252,10 @@ def test_the_head_and_the_flow_have_the_numbers_of_the_tables(page: Page) -> Non
         "Revenue": "108,012",
         "Paid invoices": "2",
         "Customers": "3",
-        "Of them bought again": "33.3%",
+        "Repeat customers": "33.3%",
         "Reward points": "1,235,087",
-        "Coupons to use": "1",
-        "Order lines that wait": "2",
+        "Usable coupons": "1",
+        "Incomplete order lines": "2",
         "Records in quarantine": "2",
     }
     assert page.rows("Topics")[2] == ["orders", "-"]
@@ -263,7 +263,7 @@ def test_the_head_and_the_flow_have_the_numbers_of_the_tables(page: Page) -> Non
     silver = dict(page.rows("Silver"))
     assert (silver["items"], silver["users"], silver["missing_user"]) == ("3", "-", "2")
     assert ["customers", "3"] in page.rows("Gold")
-    assert "Newest message 3 hours old." in page.text
+    assert "The newest message is 3 hours old." in page.text
     assert "Published 2 hours ago, 2 batches behind silver." in page.text
 
 
@@ -282,17 +282,17 @@ def test_each_table_counts_what_is_in_the_lake(page: Page) -> None:
         ["not enough points", "no", "2", "66.7%"],
         ["enough points", "yes", "1", "33.3%"],
     ]
-    assert page.rows("Order lines that wait") == [["user", "2"], ["item", "1"]]
+    assert page.rows("Incomplete order lines") == [["user", "2"], ["item", "1"]]
     assert page.rows("Refused records, by reason")[0][:4] == [
         *("orders", "payload is not a JSON object", "open", "2")
     ]
 
 
 def test_items_are_named_as_they_are_called_now(page: Page) -> None:
-    assert page.rows("Shown beside the items that are sold most") == [
+    assert page.rows("Items shown beside the best sellers") == [
         ["fuzzy dongle #1", "1", f"{EVIL} #3 item #4", "9"]
     ]
-    assert page.rows("Recommended to most accounts") == [
+    assert page.rows("Items recommended most often") == [
         ["fuzzy dongle #1", "2", "2"],
         ["matte dongle #2", "1", "0"],
     ]
@@ -428,7 +428,7 @@ def test_what_cannot_be_shown_is_said_where_it_would_be(settings: LakeSettings) 
     assert any("cannot be shown: Schema error" in notice for notice in written.notices())
     assert written.rows("Coupons") == [["enough points", "yes", "1", "100.0%"]]
     assert written.tiles()["Revenue"] == "-"
-    assert "Gold has no published cut yet." in written.text
+    assert "Gold has not been published yet." in written.text
 
 
 def test_tables_without_rows_show_that_there_is_none(settings: LakeSettings) -> None:
@@ -438,13 +438,13 @@ def test_tables_without_rows_show_that_there_is_none(settings: LakeSettings) -> 
         for path in delta_tables(settings, layer).values():
             DeltaTable(path).delete()
     written = report(settings)
-    assert written.notices()[:2] == ["There is no order yet. lakehouse publish sends some."] * 2
+    assert written.notices()[:2] == ["No orders yet. Send some with lakehouse publish."] * 2
     assert written.rows("Strongest affinities") == [["none"]]
     assert written.tiles()["Customers"] == "0"
 
 
 def test_an_empty_lake_is_told_what_comes_first(settings: LakeSettings) -> None:
-    with pytest.raises(LakehouseError, match="There is no table in .*lakehouse demo"):
+    with pytest.raises(LakehouseError, match="There are no tables in .*lakehouse demo"):
         report(settings)
 
 

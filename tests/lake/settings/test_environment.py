@@ -56,5 +56,7 @@ def test_the_embedded_broker_finds_no_secret(broker: Broker) -> None:
 
 
 def test_a_home_whose_name_pulsar_cannot_take_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="Pulsar takes no ' ' in a path. Set LAKEHOUSE_HOME"):
+    with pytest.raises(
+        SettingsError, match="Pulsar does not accept ' ' in a path. Set LAKEHOUSE_HOME"
+    ):
         start_broker(load_settings(home=tmp_path / "my home"))

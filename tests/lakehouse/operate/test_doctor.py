@@ -71,7 +71,7 @@ def test_packages_that_are_missing_or_of_another_version_are_named(
 
 def test_a_java_that_will_not_do_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    only(doctor.java(), "fail", "holds no working bin/java", "unset it")
+    only(doctor.java(), "fail", "has no working bin/java", "unset it")
     monkeypatch.setattr(doctor, "find_java", lambda: tmp_path / "java")
     only(doctor.java(), "fail", "does not run", "Install Java 17 or 21")
 
@@ -85,16 +85,16 @@ def test_jars_that_are_not_those_of_the_lock_are_named(tmp_path: Path) -> None:
     (folder / COMPLETE).touch()
     only(doctor.jars(settings), "fail", f"missing: {locked[0].file_name}", str(folder))
     (folder / locked[0].file_name).write_bytes(b"something else")
-    only(doctor.jars(settings), "fail", f"not as locked: {locked[0].file_name}")
+    only(doctor.jars(settings), "fail", f"different from jars.lock: {locked[0].file_name}")
     (folder / locked[0].file_name).rename(folder / "more.jar")
-    only(doctor.jars(settings), "fail", "not as locked: more.jar")
+    only(doctor.jars(settings), "fail", "different from jars.lock: more.jar")
 
 
 def test_a_variable_that_is_no_setting_is_named_with_the_nearest() -> None:
     profiles = (PROJECT / "profiles.yml").read_text()
     read_by_dbt = dict.fromkeys(re.findall(r"LAKEHOUSE_\w+", profiles), "x")
     only(doctor.variables({**read_by_dbt, "LAKEHOUSE_RESTARTS": "1", "PATH": "x"}), "ok")
-    says = ("LAKEHOUSE_RESTART is no setting", "Did you mean LAKEHOUSE_RESTARTS?")
+    says = ("LAKEHOUSE_RESTART is not a setting", "Did you mean LAKEHOUSE_RESTARTS?")
     only(doctor.variables({"LAKEHOUSE_RESTART": "1"}), "warn", *says)
 
 
@@ -103,7 +103,7 @@ def test_folders_that_cannot_be_written_are_named(tmp_path: Path) -> None:
     only(doctor.folders(settings), "ok")
     assert not settings.home_dir.exists()
     refused = settings.model_copy(update={"lake": Path("/proc/lake")})
-    only(doctor.folders(refused), "fail", "cannot be written: /proc/lake (", "LAKEHOUSE_LAKE")
+    only(doctor.folders(refused), "fail", "not writable: /proc/lake (", "LAKEHOUSE_LAKE")
 
 
 @pytest.mark.parametrize(("free", "state"), [(0.5, "fail"), (2, "warn"), (100, "ok")])
@@ -134,13 +134,13 @@ def test_a_port_in_use_is_named_unless_we_serve_there(monkeypatch: pytest.Monkey
         monkeypatch.setattr(doctor, "endpoint_running", lambda _: True)
         assert [each.state for each in doctor.ports(local, answers=False)] == ["fail"] * 2
         assert [each.state for each in doctor.ports(local, answers=True)] == ["ok"] * 2
-        only(doctor.ports(settings, answers=False), "ok", "served")
+        only(doctor.ports(settings, answers=False), "ok", "in use by the running lakehouse")
     only(doctor.ports(settings, answers=False), "ok", "free")
 
 
 def test_an_endpoint_that_does_not_let_us_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: LakeSettings) -> bool:
-        message = "It does not let user 'anna' in. Set LAKEHOUSE_SQL_PASSWORD_FILE."
+        message = "It rejected the user 'anna'. Set LAKEHOUSE_SQL_PASSWORD_FILE."
         raise SqlError(message)
 
     monkeypatch.setattr(doctor, "endpoint_running", refuse)
@@ -150,7 +150,7 @@ def test_an_endpoint_that_does_not_let_us_in_is_told(monkeypatch: pytest.MonkeyP
         port = listener.getsockname()[1]
         settings = load_settings(**{**ELSEWHERE, "sql_host": "127.0.0.1", "sql_port": port})
         client, served = doctor.ports(settings, answers=False)
-    assert (client.state, client.found) == ("warn", "It does not let user 'anna' in")
+    assert (client.state, client.found) == ("warn", "It rejected the user 'anna'")
     assert client.remedy == "Set LAKEHOUSE_SQL_PASSWORD_FILE."
     assert (served.state, served.check) == ("ok", f"port {port}")
 
@@ -287,9 +287,9 @@ def test_what_a_broker_may_drop_of_a_real_topic_is_told(
     topics = events("o", 2)
     only(doctor.declared_topics(settings, topics), "fail", "/o does not exist", "create-topics")
     topic = LiveTopic(settings, "o", 1)
-    only(doctor.declared_topics(settings, topics), "warn", "1 partitions, 2 are declared")
+    only(doctor.declared_topics(settings, topics), "warn", "1 partitions, but 2 are declared")
     topics = events("o", 1)
-    only(doctor.declared_topics(settings, topics), "ok", "keeps what is not landed")
+    only(doctor.declared_topics(settings, topics), "ok", "keeps messages that have not landed")
     checkpoint = claim(settings, QUERY)
     path = f"persistent/{settings.pulsar_namespace}/o"
     with PulsarAdmin(settings.connection) as admin:

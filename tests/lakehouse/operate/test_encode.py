@@ -71,11 +71,11 @@ def test_times_without_an_offset_are_utc() -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "says"),
     [
-        ("invoice_id", "x", "file.csv:9: column 'invoice_id' 'x' is no long"),
+        ("invoice_id", "x", "file.csv:9: column 'invoice_id' has 'x', which is not a valid long"),
         ("price", "", "file.csv:9: column 'price' is empty"),
-        ("price", "NaN", "'NaN' is no decimal(12,2)"),
-        ("price", "true", "'true' is no decimal(12,2)"),
-        ("created_at", "yesterday", "'yesterday' is no timestamp_ms"),
+        ("price", "NaN", "'NaN', which is not a valid decimal(12,2)"),
+        ("price", "true", "'true', which is not a valid decimal(12,2)"),
+        ("created_at", "yesterday", "'yesterday', which is not a valid timestamp_ms"),
     ],
 )
 def test_a_cell_that_does_not_fit_is_named_with_its_place(
@@ -98,5 +98,5 @@ def test_bytes_are_base64_in_the_file_as_in_the_message() -> None:
     topic = Topic(name="pictures", kind="events", key=["id"], fields=fields)
     encoder = RowEncoder(topic, ["id", "photo"], "file.csv")
     assert json.loads(encoder.encode({"id": "1", "photo": "AP8="}, 2).value)["photo"] == "AP8="
-    with pytest.raises(EncodeError, match="'no!' is no binary"):
+    with pytest.raises(EncodeError, match="'no!', which is not a valid binary"):
         encoder.encode({"id": "1", "photo": "no!"}, 3)

@@ -266,12 +266,12 @@ def test_what_cannot_be_published_is_named(lake: ShopLake, table: DeltaTable) ->
         with pytest.raises(SettingsError, match=says):
             publish_table(lake.spark, lake.settings, name, "accounts", **options)
 
-    refused("'accounts' is no table", "accounts")
-    refused("There is no table gold.nothing", "gold.nothing")
-    refused("no column 'iban' for the key; there are bank, id", key=["iban"])
-    refused("a column 'owner' itself", op="owner")
+    refused("'accounts' is not a table name", "accounts")
+    refused("The table gold.nothing does not exist", "gold.nothing")
+    refused("no column 'iban' for the key. Its columns are bank, id", key=["iban"])
+    refused("already has a column 'owner'", op="owner")
     path = lake.settings.table_path("gold", "accounts")
     lake.spark.sql(
         f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
     )
-    refused("keeps no feed of its changes. Switch it on: .*enableChangeDataFeed = true")
+    refused("has no change data feed. Turn it on: .*enableChangeDataFeed = true")

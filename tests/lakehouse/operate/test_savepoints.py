@@ -129,11 +129,11 @@ def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopL
 
     assert [each.name for each in savepoints.savepoints(lake.settings)] == ["first", "again"]
     savepoints.drop(lake.settings, lake.topics, "first")
-    with pytest.raises(SettingsError, match="no savepoint 'first'; there are: again"):
+    with pytest.raises(SettingsError, match="no savepoint 'first'. The existing ones are: again"):
         savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
-    with pytest.raises(SettingsError, match="savepoint 'again' already"):
+    with pytest.raises(SettingsError, match="savepoint 'again' already exists"):
         savepoints.create(lake.settings, lake.topics, "again")
-    with pytest.raises(SettingsError, match="'../x' is no name"):
+    with pytest.raises(SettingsError, match="'../x' is not a valid savepoint name"):
         savepoints.create(lake.settings, lake.topics, "../x")
     versions = {
         table: DeltaTable(lake.settings.table_path(*table.split("."))).version() for table in as_of

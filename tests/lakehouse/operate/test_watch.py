@@ -95,5 +95,5 @@ def _read(terminal: int) -> bytes:
 def test_what_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lake.begin(home=tmp_path)
     monkeypatch.setattr("lakehouse.operate.watch.watch", lambda *_: pytest.fail("watched"))
-    with pytest.raises(LakehouseError, match="drop --format json"):
+    with pytest.raises(LakehouseError, match="Remove --format json"):
         status(form="json", live=True)

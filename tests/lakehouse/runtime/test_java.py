@@ -40,7 +40,7 @@ def test_a_java_home_without_java_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SettingsError, match="holds no working bin/java"):
+    with pytest.raises(SettingsError, match="has no working bin/java"):
         find_java()
 
 

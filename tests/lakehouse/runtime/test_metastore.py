@@ -199,7 +199,10 @@ def test_hive_is_told_where_a_metastore_is(settings: LakeSettings) -> None:
 
 def test_tables_are_made_in_a_database_alone(settings: LakeSettings) -> None:
     service = settings.model_copy(update={"metastore": "thrift://hms.example.org:9083"})
-    with pytest.raises(SettingsError, match="names no PostgreSQL"), metastore_java(service):
+    with (
+        pytest.raises(SettingsError, match="does not name a PostgreSQL database"),
+        metastore_java(service),
+    ):
         pass
 
 

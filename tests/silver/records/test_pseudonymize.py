@@ -83,7 +83,7 @@ def test_a_pseudonym_fits_the_key_and_is_another_with_each_secret(tmp_path: Path
 @pytest.mark.parametrize(
     ("was", "becomes", "says"),
     [
-        (', personal = "keep"', "", "and a key of one field are: none"),
+        (', personal = "keep"', "", "and a single-field key are: none"),
         ("merged_into", "delete = 'never'\nmerged_into", "has delete = 'never'"),
         (
             '"parentUserId"\npartitions = 2',
@@ -94,12 +94,12 @@ def test_a_pseudonym_fits_the_key_and_is_another_with_each_secret(tmp_path: Path
         (
             'key = ["invoiceId"',
             'schema = "registry"\nkey = ["invoiceId"',
-            "'orders'.*is no JSON",
+            "'orders'.*are not JSON",
         ),
         (
             'itemName = "string"',
             'itemName = { type = "string", personal = "keep" }',
-            "'itemName' is personal and must be there. Declare it required = false",
+            "'itemName' is personal and required. Declare it required = false",
         ),
     ],
 )
@@ -114,5 +114,5 @@ def test_what_cannot_be_forgotten_is_refused_by_name(
 def test_the_shops_people_are_its_users() -> None:
     topics = load_topics(SHOP_TOPICS)
     assert subject(topics, None) == subject(topics, "users") == topics.topics["users"]
-    with pytest.raises(SettingsError, match="'items' was named.*: users. Declare"):
+    with pytest.raises(SettingsError, match=r"--topic is items.*: users\. Declare"):
         subject(topics, "items")
