@@ -23,10 +23,10 @@ import structlog
 
 from gold.dbt import PROJECT, dbt_environment
 from gold.errors import GoldError
-from gold.lineage import told
+from gold.lineage import report_build
 from gold.lock import alone, require_whole
 from gold.own import require_own_views
-from gold.publish import PublishedCut, last_published, publish, undo_unpublished
+from gold.publish import GoldSnapshot, last_published, publish, undo_unpublished
 from gold.records import append_record
 from gold.results import BuildResult, NodeResult, read_results
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
@@ -84,7 +84,7 @@ class PreparedBuild:
         project = _checksum(gate)
         before = last_published(self.settings)
         changed = before is None or before.project != project
-        why = self._why_anew(before, changed=changed)
+        why = self._why_full(before, changed=changed)
         if why and not self.full_refresh:
             log.info("gold is rebuilt from scratch", reason=why)
         results = self.target / "run_results.json"
@@ -93,22 +93,22 @@ class PreparedBuild:
         if before and (why is None or self.select):
             versions = undo_unpublished(self.settings, before)
         arguments = self._arguments(anew=why is not None, changed=changed)
-        with told(self.settings, self.target) as telling:
+        with report_build(self.settings, self.target) as lineage:
             build = self._run_dbt(arguments, results)
             if build.failed or self.process.returncode:
                 self._note(started_at, "failed", build)
-                telling.failed = "; ".join(map(str, build.failed))
+                lineage.failed = "; ".join(map(str, build.failed))
                 raise self._refusal(build)
             if self.select:
                 self._note(started_at, "tested", build)
                 return build
             try:
-                telling.published = self._publish(project, versions)
+                lineage.published = self._publish(project, versions)
             except GoldError:
                 self._note(started_at, "failed", build)
                 raise
         self._note(started_at, "published", build)
-        return BuildResult(build.nodes, telling.published)
+        return BuildResult(build.nodes, lineage.published)
 
     def _run_dbt(self, arguments: list[str], results: Path) -> BuildResult:
         self.process.communicate(json.dumps(arguments).encode())
@@ -128,14 +128,14 @@ class PreparedBuild:
         return build
 
     def _refusal(self, build: BuildResult) -> GoldError:
-        said = "; ".join(self._told(node) for node in build.failed)
+        said = "; ".join(self._describe(node) for node in build.failed)
         said = said or f"dbt ended with {self.process.returncode}"
         return GoldError(
             f"Gold was not built: {said}. Readers still see the last published version. See "
             f"{self.log}."
         )
 
-    def _why_anew(self, before: PublishedCut | None, *, changed: bool) -> str | None:
+    def _why_full(self, before: GoldSnapshot | None, *, changed: bool) -> str | None:
         """Why incremental models must be built from scratch; None if they need not be."""
         if self.full_refresh:
             return "a full refresh was requested"
@@ -158,7 +158,7 @@ class PreparedBuild:
         skip = [] if changed or self.select else ["--exclude-resource-type", "unit_test"]
         return ["--no-version-check", "build", *select, *skip, *(["--full-refresh"] * anew)]
 
-    def _publish(self, project: str, versions: dict[str, int]) -> PublishedCut:
+    def _publish(self, project: str, versions: dict[str, int]) -> GoldSnapshot:
         manifest = json.loads((self.target / "manifest.json").read_text())
         tables = [
             node
@@ -186,7 +186,7 @@ class PreparedBuild:
         ]
         append_record(RUNS, self.settings, rows, "started_at")
 
-    def _told(self, node: NodeResult) -> str:
+    def _describe(self, node: NodeResult) -> str:
         """What failed, and for a test, some of the rows that it found."""
         said = str(node)
         if node.kind == "test" and node.status == "fail" and node.sql:

@@ -5,25 +5,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gold.publish import PublishedCut
+from gold.publish import GoldSnapshot
 from lake.observe.lineage import emitter, no_matter_what
 from lake.settings.settings import LakeSettings
 
 
 @dataclass
-class BuildTold:
-    """The outcome of a build, set by the block of `told`.
+class BuildLineage:
+    """The outcome of a build, set by the block of `report_build`.
 
     published: the snapshot that was published, if any.
     failed: the nodes that failed, as text, without sample rows.
     """
 
-    published: PublishedCut | None = None
+    published: GoldSnapshot | None = None
     failed: str | None = None
 
 
 @contextmanager
-def told(settings: LakeSettings, target: Path) -> Iterator[BuildTold]:
+def report_build(settings: LakeSettings, target: Path) -> Iterator[BuildLineage]:
     """Report the build in the block, and the artifacts that dbt leaves in `target`.
 
     Yields:
@@ -32,7 +32,7 @@ def told(settings: LakeSettings, target: Path) -> Iterator[BuildTold]:
     Raises:
         SettingsError: lineage is wanted, but cannot be sent with the current settings.
     """
-    build = BuildTold()
+    build = BuildLineage()
     sender = emitter(settings)
     if sender is None:
         yield build

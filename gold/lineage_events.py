@@ -15,7 +15,7 @@ from openlineage.client.facet_v2 import dataset_version_dataset, job_type_job
 from openlineage.common.provider.dbt.facets import DbtRunRunFacet, ParentRunMetadata
 from openlineage.common.provider.dbt.processor import DbtArtifactProcessor, ModelNode
 
-from gold.publish import PublishedCut
+from gold.publish import GoldSnapshot
 from gold.tables import BUILT, CUT
 from lake.observe.lineage import table_at
 from lake.observe.lineage_events import PRODUCER, Emitter, facets, now, output
@@ -34,7 +34,7 @@ class GoldRun:
 
     def started(self) -> None:
         """Report that dbt is about to run."""
-        self._tell(RunState.START)
+        self._emit(RunState.START)
 
     def models(self, target: Path) -> None:
         """Report the models and tests, from the artifacts that dbt has left in `target`.
@@ -47,13 +47,13 @@ class GoldRun:
 
     def failed(self, error: str) -> None:
         """Report that the build failed and nothing was published."""
-        self._tell(RunState.FAIL, error=error)
+        self._emit(RunState.FAIL, error=error)
 
-    def completed(self, cut: PublishedCut | None) -> None:
+    def completed(self, snapshot: GoldSnapshot | None) -> None:
         """Report success. Without a snapshot, only a part was built, and nothing published."""
-        self._tell(RunState.COMPLETE, cut.versions if cut else {})
+        self._emit(RunState.COMPLETE, snapshot.versions if snapshot else {})
 
-    def _tell(
+    def _emit(
         self, state: RunState, marts: dict[str, int] | None = None, error: str | None = None
     ) -> None:
         built, published = [], []

@@ -29,7 +29,7 @@ SMALL_FILE = 16 << 20
 
 
 @dataclass(frozen=True)
-class PublishedCut:
+class GoldSnapshot:
     """A snapshot of gold: a row of `gold.cuts`."""
 
     published_at: dt.datetime
@@ -40,7 +40,7 @@ class PublishedCut:
     project: str
 
 
-def last_published(settings: LakeSettings) -> PublishedCut | None:
+def last_published(settings: LakeSettings) -> GoldSnapshot | None:
     """The newest row of `gold.cuts`; None if there is none."""
     if not CUTS.exists(settings):
         return None
@@ -49,7 +49,7 @@ def last_published(settings: LakeSettings) -> PublishedCut | None:
     if row is None:
         return None
     maps = {name: dict(row[name]) for name in row if name.endswith("versions")}
-    return PublishedCut(**{**row, **maps})
+    return GoldSnapshot(**{**row, **maps})
 
 
 def publish(
@@ -59,7 +59,7 @@ def publish(
     silver: tuple[int, dict[str, int]],
     project: str,
     begun: tuple[str, Mapping[str, int]],
-) -> PublishedCut:
+) -> GoldSnapshot:
     """Let readers see what was built, and record which versions belong together.
 
     Args:
@@ -81,7 +81,7 @@ def publish(
         table.link()
     for table in tables.values():
         table.publish()
-    cut = PublishedCut(
+    snapshot = GoldSnapshot(
         published_at=_instant_after(before),
         silver_batch=silver[0],
         versions={name: table.version for name, table in tables.items()},
@@ -89,7 +89,7 @@ def publish(
         silver_versions=silver[1],
         project=project,
     )
-    append_record(CUTS, settings, [vars(cut)], "published_at")
+    append_record(CUTS, settings, [vars(snapshot)], "published_at")
     for name, table in tables.items():
         if table.is_new:
             place = literal(settings.table_path("gold", name))
@@ -98,10 +98,10 @@ def publish(
     for name in before.versions.keys() - tables.keys() if before else ():
         query_endpoint(settings, f"DROP TABLE IF EXISTS gold.{identifier(name)}")
         delete(settings, settings.table_path("gold", name))
-    return cut
+    return snapshot
 
 
-def undo_unpublished(settings: LakeSettings, before: PublishedCut) -> dict[str, int]:
+def undo_unpublished(settings: LakeSettings, before: GoldSnapshot) -> dict[str, int]:
     """Restore the built tables to their published versions. A failed run may have changed them.
 
     Returns:
@@ -131,7 +131,7 @@ def note_versions(settings: LakeSettings) -> None:
         append_record(CUTS, settings, [{**vars(before), **now}], "published_at")
 
 
-def _instant_after(before: PublishedCut | None) -> dt.datetime:
+def _instant_after(before: GoldSnapshot | None) -> dt.datetime:
     """The current time, or just after the last publication if the clock was set back since."""
     now = dt.datetime.now(dt.timezone.utc)
     return now if before is None else max(now, before.published_at + dt.timedelta(milliseconds=1))

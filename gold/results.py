@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gold.publish import PublishedCut
+from gold.publish import GoldSnapshot
 
 FAILED = ("error", "fail", "runtime error")
 
@@ -34,7 +34,7 @@ class BuildResult:
     """
 
     nodes: list[NodeResult]
-    published: PublishedCut | None = None
+    published: GoldSnapshot | None = None
 
     @property
     def models(self) -> list[NodeResult]:

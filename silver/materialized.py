@@ -32,7 +32,7 @@ from lake.tables.table import TableSpec, match
 from lake.topics.topic import View
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
-from silver.audit.snapshots import Cut
+from silver.audit.snapshots import SilverSnapshot
 from silver.contract.tables import enriched_table, lookup_columns, state_table, view_table
 from silver.records.batch_stats import few
 from silver.state.merge import all_of
@@ -94,7 +94,7 @@ class KeptView:
         self._sources = {name: _source(topics, name) for name in view.sources}
         self._definition = hashlib.sha256(view.model_dump_json().encode()).hexdigest()
 
-    def refresh(self, spark: SparkSession, batch_id: int, before: Cut | None) -> None:
+    def refresh(self, spark: SparkSession, batch_id: int, before: SilverSnapshot | None) -> None:
         """Update the table with what a batch wrote. A replay changes nothing.
 
         Args:
@@ -109,21 +109,21 @@ class KeptView:
         opened = {n: DirectTable(x.table, self._settings) for n, x in self._sources.items()}
         own = DirectTable(self._table, self._settings)
         try:
-            if self._must_begin_anew(own, opened, batch_id, before):
-                self.make_anew(spark, batch_id)
+            if self._must_recompute(own, opened, batch_id, before):
+                self.recompute(spark, batch_id)
                 self._table.set_property(spark, self._settings, DEFINITION, self._definition)
             elif before is not None and self._has_moved(opened, before):
                 finds = self._finds_by_key(own, opened)
                 keys = self._changed_keys(opened, batch_id, before) if finds else None
                 if keys is None or not few(len(keys)):
-                    self.make_anew(spark, batch_id)
+                    self.recompute(spark, batch_id)
                 elif keys:
                     self._follow(spark, own, batch_id, keys)
         except PySparkException as error:
             raise _refusal(self._view, f"is refused by Spark: {explain(error)}") from error
 
-    def _must_begin_anew(
-        self, own: DirectTable, opened: Opened, batch_id: int, before: Cut | None
+    def _must_recompute(
+        self, own: DirectTable, opened: Opened, batch_id: int, before: SilverSnapshot | None
     ) -> bool:
         """Whether all rows must be computed.
 
@@ -148,13 +148,13 @@ class KeptView:
             opened[name].finds_by(source.key[0]) for name, source in self._sources.items()
         )
 
-    def _has_moved(self, opened: Opened, before: Cut) -> bool:
+    def _has_moved(self, opened: Opened, before: SilverSnapshot) -> bool:
         return any(
             opened[name].version != before.versions.get(source.table.full_name)
             for name, source in self._sources.items()
         )
 
-    def _changed_keys(self, opened: Opened, batch_id: int, before: Cut) -> set[Key]:
+    def _changed_keys(self, opened: Opened, batch_id: int, before: SilverSnapshot) -> set[Key]:
         """The view's keys of the rows that the batch wrote, as they are now and were before."""
         found: set[Key] = set()
         for name, source in self._sources.items():
@@ -204,19 +204,19 @@ class KeptView:
                 raise self._twice(row)
             seen.add(key)
             if old.get(key) != row:
-                changes.append({**row, "silver_batch": batch_id, "is_gone": False})
+                changes.append({**row, "silver_batch": batch_id, "_is_deleted": False})
         changes += [
-            {**row, "silver_batch": batch_id, "is_gone": True}
+            {**row, "silver_batch": batch_id, "_is_deleted": True}
             for key, row in old.items()
             if key not in seen
         ]
         if changes:
             schema = StructType(new.schema.fields)
-            schema = schema.add("silver_batch", LongType()).add("is_gone", BooleanType())
+            schema = schema.add("silver_batch", LongType()).add("_is_deleted", BooleanType())
             ordered = [tuple(row[name] for name in schema.names) for row in changes]
             self._merge(spark, spark.createDataFrame(ordered, schema))
 
-    def make_anew(self, spark: SparkSession, batch_id: int) -> None:
+    def recompute(self, spark: SparkSession, batch_id: int) -> None:
         """Compute all rows, and write those that differ."""
         names = self._view.key
         times = F.count("*").over(Window.partitionBy(*names)).alias("times")
@@ -233,7 +233,7 @@ class KeptView:
                 *(F.coalesce(f"new.`{name}`", f"old.`{name}`").alias(name) for name in names),
                 *(f"new.`{name}`" for name in self._view.columns if name not in names),
                 F.lit(batch_id).cast("bigint").alias("silver_batch"),
-                F.col("new").isNull().alias("is_gone"),
+                F.col("new").isNull().alias("_is_deleted"),
                 "times",
             )
             .persist()
@@ -246,12 +246,12 @@ class KeptView:
             changes.unpersist()
 
     def _merge(self, spark: SparkSession, changes: DataFrame) -> None:
-        values = all_of(changes.drop("is_gone"))
+        values = all_of(changes.drop("_is_deleted"))
         (
             self._table.open(spark, self._settings)
             .alias("t")
             .merge(changes.alias("s"), match(self._view.key, "<=>"))
-            .whenMatchedDelete(condition="s.is_gone")
+            .whenMatchedDelete(condition="s._is_deleted")
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(values=values)
             .execute()

@@ -12,13 +12,13 @@ from lake.settings.settings import LakeSettings
 from lake.tables.log import table_files
 from lake.tables.table import bronze_table
 from lake.topics.topic_file import TopicFile
-from silver.audit.books import OUTCOMES, BookTotals, count_missing
+from silver.audit.totals import OUTCOMES, AuditTotals, count_missing
 from silver.contract.tables import CUTS, RECONCILIATION, enriched_table, silver_tables
 
 
 def silver_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
     """The collector of silver's metrics. Reads Delta logs and small tables, without Spark."""
-    books = BookTotals(settings)
+    audit = AuditTotals(settings)
 
     def read() -> Iterator[Family]:
         files = table_files(settings, silver_tables(topics))
@@ -26,13 +26,13 @@ def silver_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollecto
         if (cuts := files.get(CUTS.full_name)) and (last := cuts.newest("committed_at")):
             yield metrics.REFINED_AT.of({(): last.timestamp()})
         if RECONCILIATION.full_name in files:
-            books.read()
-        yield from _booked(books, topics)
+            audit.read()
+        yield from _audited(audit, topics)
         # Read after the audit, so that bronze is not older than what silver has counted.
         landed = table_files(settings, map(bronze_table, topics.topics))
         yield metrics.UNREFINED.of(
             {
-                (name,): max(each.rows - books.of_batches(name)["messages_in"], 0)
+                (name,): max(each.rows - audit.of_batches(name)["messages_in"], 0)
                 for name in topics.topics
                 if (each := landed.get(bronze_table(name).full_name))
             }
@@ -42,14 +42,14 @@ def silver_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollecto
     return LayerCollector("silver", read)
 
 
-def _booked(books: BookTotals, topics: TopicFile) -> Iterator[Family]:
-    of_batches = {name: books.of_batches(name) for name in topics.topics}
+def _audited(audit: AuditTotals, topics: TopicFile) -> Iterator[Family]:
+    of_batches = {name: audit.of_batches(name) for name in topics.topics}
     yield metrics.REFINED.of(
         {(n, o): counts[o] for n, counts in of_batches.items() for o in OUTCOMES[:3]}
     )
     yield metrics.WAITED.of({(name,): counts["waiting"] for name, counts in of_batches.items()})
     yield metrics.LATE.of({(name,): counts["late"] for name, counts in of_batches.items()})
-    yield metrics.QUARANTINE.of({(n,): books.now(n)["quarantined"] for n in topics.topics})
+    yield metrics.QUARANTINE.of({(n,): audit.now(n)["quarantined"] for n in topics.topics})
 
 
 def _missing(settings: LakeSettings, topics: TopicFile) -> dict[Labels, int]:

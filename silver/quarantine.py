@@ -25,7 +25,7 @@ from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from pulsar_spark.schema import ORDER_FIELDS, POSITION_FIELDS
 from silver.audit.reconcile import rows_of_batch
-from silver.audit.snapshots import Cut, latest_cut
+from silver.audit.snapshots import SilverSnapshot, latest_snapshot
 from silver.contract.tables import (
     CUTS,
     QUARANTINE,
@@ -233,10 +233,10 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         rows.append({"silver_batch": number, "topic": topic, **zeros, **change})
     if rows:
         _append(RECONCILIATION, settings, rows)
-        before = latest_cut(settings)
+        before = latest_snapshot(settings)
         ends = {n: json.loads(p) for n, p in before.positions.items()} if before else {}
-        cut = Cut.now(OpenTables(settings), topics, number, ends)
-        _append(CUTS, settings, [cut.row()])
+        snapshot = SilverSnapshot.now(OpenTables(settings), topics, number, ends)
+        _append(CUTS, settings, [snapshot.row()])
     return total
 
 

@@ -32,7 +32,7 @@ from lake.tables.table import APPEND_ONLY, TableSpec, bronze_table, match
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.options import epoch_ms
-from silver.audit.snapshots import Cut, last_batch, latest_cut
+from silver.audit.snapshots import SilverSnapshot, last_batch, latest_snapshot
 from silver.contract.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
 from silver.records.masking import protect_table
 from silver.records.pseudonymize import FORGOTTEN
@@ -48,7 +48,10 @@ log = structlog.get_logger()
 
 
 def rebuild(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, begin: Cut | None = None
+    spark: SparkSession,
+    settings: LakeSettings,
+    topics: TopicFile,
+    begin: SilverSnapshot | None = None,
 ) -> None:
     """Rebuild silver from bronze, and swap the tables when done. Continues an interrupted swap.
 
@@ -82,7 +85,7 @@ def rebuild(
         checkpoint.release()
 
 
-def _asked(topics: TopicFile, begin: Cut | None) -> str:
+def _asked(topics: TopicFile, begin: SilverSnapshot | None) -> str:
     """A fingerprint of what a replay builds: the declarations, and the snapshot it begins with."""
     text = f"{topics.model_dump_json()} {begin.silver_batch if begin else ''}"
     return hashlib.sha256(text.encode()).hexdigest()
@@ -118,7 +121,7 @@ def _clear(settings: LakeSettings, side: LakeSettings) -> None:
         shutil.rmtree(folder)
 
 
-def cut_at(settings: LakeSettings, moment: str) -> Cut:
+def snapshot_at(settings: LakeSettings, moment: str) -> SilverSnapshot:
     """The snapshot of a batch.
 
     Args:
@@ -135,19 +138,19 @@ def cut_at(settings: LakeSettings, moment: str) -> Cut:
         )
         raise SettingsError(message)
     if moment.isdigit():
-        cut = latest_cut(settings, lambda row: row["silver_batch"] == int(moment))
+        snapshot = latest_snapshot(settings, lambda row: row["silver_batch"] == int(moment))
     else:
         instant = epoch_ms("--from", moment)
-        cut = latest_cut(
+        snapshot = latest_snapshot(
             settings, lambda row: int(row["committed_at"].timestamp() * 1000) <= instant
         )
-    if cut is None:
+    if snapshot is None:
         message = (
             f"There is no snapshot of silver at '{moment}'; the table silver.cuts has the "
             f"snapshots of the last {settings.history_days} days."
         )
         raise SettingsError(message)
-    return cut
+    return snapshot
 
 
 def _prepare(
@@ -155,7 +158,7 @@ def _prepare(
     settings: LakeSettings,
     side: LakeSettings,
     topics: TopicFile,
-    begin: Cut | None,
+    begin: SilverSnapshot | None,
 ) -> None:
     """Create silver's tables in the separate lake, empty or as of a snapshot.
 
@@ -190,7 +193,7 @@ def _copy(
         raise SettingsError(message) from error
 
 
-def _begin(settings: LakeSettings, topics: TopicFile, begin: Cut | None) -> Place:
+def _begin(settings: LakeSettings, topics: TopicFile, begin: SilverSnapshot | None) -> Place:
     """Where the new query begins. Its batch numbers are higher than all of silver's."""
     place = Place.newest(settings, QUERY)
     if place is None:
@@ -231,8 +234,8 @@ def _swap(
         raise LakehouseError(message)
     move(checkpoint, place)
     if last_batch(settings) != place.batch:
-        cut = Cut.now(OpenTables(settings), topics, place.batch, place.ends)
-        DirectTable(CUTS, settings).append([cut.row()])
+        snapshot = SilverSnapshot.now(OpenTables(settings), topics, place.batch, place.ends)
+        DirectTable(CUTS, settings).append([snapshot.row()])
 
 
 def _make_ready(

@@ -28,8 +28,8 @@ from lake.tables.table import TableSpec, as_messages, bronze_table
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError
-from silver.audit.reconcile import Books, Watermarks
-from silver.audit.snapshots import Cut, latest_cut
+from silver.audit.reconcile import BatchAudit, Watermarks
+from silver.audit.snapshots import SilverSnapshot, latest_snapshot
 from silver.contract.tables import (
     CUTS,
     QUARANTINE,
@@ -44,7 +44,7 @@ from silver.enrichment.lookups import Lookups
 from silver.maintenance import CONFIGURATION, Maintenance
 from silver.materialized import KeptView
 from silver.records.batch import Decoded
-from silver.records.batch_stats import Arrivals, few
+from silver.records.batch_stats import BatchStats, few
 from silver.records.decode import Decoder, without_what_was_good
 from silver.records.masking import protect, require_secret
 from silver.records.pseudonymize import Forgotten
@@ -168,7 +168,7 @@ class Refinery:
         self._watermarks: Watermarks | None = None
         self._partitions: str | None = None
         self._views = [KeptView(settings, topics, view) for view in topics.kept_views()]
-        self._cut: Cut | None = None
+        self._snapshot: SilverSnapshot | None = None
 
     def refine(self, batch: DataFrame, batch_id: int) -> None:
         """Bring silver up to date with a batch. Called by Spark through `foreachBatch`.
@@ -178,21 +178,21 @@ class Refinery:
         spark, spans = batch.sparkSession, self._checkpoint.moved(batch_id)
         if self._watermarks is None:  # as of the batches before, even in a replay
             self._watermarks = Watermarks.read(self._settings, batch_id)
-        books = Books(batch_id, self._watermarks)
-        arrivals = Arrivals.read(self._settings, spans)
+        audit = BatchAudit(batch_id, self._watermarks)
+        stats = BatchStats.read(self._settings, spans)
         self._maintenance.before(spark, batch_id)
-        self._fit_to_size(spark, small=arrivals is not None and arrivals.are_few)
-        with self._decoded(batch, spans, arrivals) as decoded:
-            books.count(batch, arrivals, decoded, self._topics)
-            if books.topics:  # Spark runs one empty batch for tables without rows
-                small = arrivals.are_few if arrivals else few(books.messages_in)
+        self._fit_to_size(spark, small=stats is not None and stats.are_few)
+        with self._decoded(batch, spans, stats) as decoded:
+            audit.count(batch, stats, decoded, self._topics)
+            if audit.topics:  # Spark runs one empty batch for tables without rows
+                small = stats.are_few if stats else few(audit.messages_in)
                 self._fit_to_size(spark, small=small)
-                self._apply(spark, decoded, books, small=small)
-                self._quarantine(decoded, books)
-                self._book(books)
-                books.tell(dt.datetime.now(dt.timezone.utc))
+                self._apply(spark, decoded, audit, small=small)
+                self._quarantine(decoded, audit)
+                self._write_audit(audit)
+                audit.report(dt.datetime.now(dt.timezone.utc))
                 self._maintenance.after(spark, batch_id)
-        log.info("batch refined", batch=batch_id, **books.totals())
+        log.info("batch refined", batch=batch_id, **audit.totals())
 
     @contextlib.contextmanager
     def apply_again(
@@ -208,10 +208,10 @@ class Refinery:
         Yields:
             `topic`, `position` and `reason` of each message; the reason is NULL if it is good.
         """
-        books = Books(batch_id, Watermarks())
+        audit = BatchAudit(batch_id, Watermarks())
         with self._decoded(messages, names, None) as decoded:
-            books.count(messages, None, decoded, self._topics)
-            self._apply(messages.sparkSession, decoded, books, small=few(books.messages_in))
+            audit.count(messages, None, decoded, self._topics)
+            self._apply(messages.sparkSession, decoded, audit, small=few(audit.messages_in))
             verdicts = [
                 each.verdicts.select(F.lit(name).alias("topic"), "position", "reason")
                 for name, each in decoded.items()
@@ -220,10 +220,10 @@ class Refinery:
 
     @contextlib.contextmanager
     def _decoded(
-        self, batch: DataFrame, names: Collection[str], arrivals: Arrivals | None
+        self, batch: DataFrame, names: Collection[str], stats: BatchStats | None
     ) -> Iterator[dict[str, Decoded]]:
         """The decoded rows of some topics of a batch, released at the end of the block."""
-        are_few = arrivals is not None and arrivals.are_few
+        are_few = stats is not None and stats.are_few
         decoded = {name: Decoded(self._decode(batch, name), few=are_few) for name in names}
         try:
             yield decoded
@@ -253,18 +253,18 @@ class Refinery:
         return without_what_was_good(rows)
 
     def _apply(
-        self, spark: SparkSession, decoded: dict[str, Decoded], books: Books, *, small: bool
+        self, spark: SparkSession, decoded: dict[str, Decoded], audit: BatchAudit, *, small: bool
     ) -> None:
         if any(self._opened(table).count_rows() > MANY_ROWS for table in self._searched):
             spark.conf.set(CODEGEN, "FALLBACK")
         rows = {
             name: each
             for name, each in decoded.items()
-            if name in books.topics and books.topics[name].good
+            if name in audit.topics and audit.topics[name].good
         }
         for topic in self._topics.changelogs():
             if topic.name in rows:
-                self._apply_changes(spark, rows[topic.name].good, topic, books, small=small)
+                self._apply_changes(spark, rows[topic.name].good, topic, audit, small=small)
         for topic in self._topics.events():
             table = enriched_table(topic, self._topics)
             enriched = Enriched(
@@ -276,28 +276,28 @@ class Refinery:
             )
             lookups = self._lookups.states(spark, topic, rows)
             mine = rows.get(topic.name)
-            apply_events(enriched, mine, lookups, books.batch_id, small=small)
-        books.count_applied(self._opened, self._topics)
-        self.keep_views(spark, books.batch_id)
+            apply_events(enriched, mine, lookups, audit.batch_id, small=small)
+        audit.count_applied(self._opened, self._topics)
+        self.keep_views(spark, audit.batch_id)
 
     def keep_views(self, spark: SparkSession, batch_id: int) -> None:
         """Update the materialized views with what a batch wrote. A replay changes nothing."""
         if self._views:
-            before = self._cut or latest_cut(
+            before = self._snapshot or latest_snapshot(
                 self._settings, lambda row: row["silver_batch"] != batch_id
             )
             for view in self._views:
                 view.refresh(spark, batch_id, before)
 
-    def make_views_anew(self, spark: SparkSession, batch_id: int) -> None:
+    def recompute_views(self, spark: SparkSession, batch_id: int) -> None:
         """Compute the materialized views again from all rows. Called when rows have new keys."""
         for view in self._views:
-            view.make_anew(spark, batch_id)
+            view.recompute(spark, batch_id)
 
     def _apply_changes(
-        self, spark: SparkSession, rows: DataFrame, topic: Topic, books: Books, *, small: bool
+        self, spark: SparkSession, rows: DataFrame, topic: Topic, audit: BatchAudit, *, small: bool
     ) -> None:
-        changes = rows.withColumn("silver_batch", F.lit(books.batch_id).cast("bigint"))
+        changes = rows.withColumn("silver_batch", F.lit(audit.batch_id).cast("bigint"))
         if topic.history:
             history = history_table(topic).open(spark, self._settings)
             apply_history(history, changes, topic)
@@ -309,15 +309,15 @@ class Refinery:
         if topic.merged_into:
             resolve(spark, state, self._settings, topic)
 
-    def _quarantine(self, decoded: dict[str, Decoded], books: Books) -> None:
+    def _quarantine(self, decoded: dict[str, Decoded], audit: BatchAudit) -> None:
         rejected = [
             each.refused.withColumn("topic", F.lit(name))
             for name, each in decoded.items()
-            if name in books.topics and books.topics[name].quarantined
+            if name in audit.topics and audit.topics[name].quarantined
         ]
         if rejected:
             columns = [column.name for column in QUARANTINE.columns]
-            batch = F.lit(books.batch_id).cast("bigint")
+            batch = F.lit(audit.batch_id).cast("bigint")
             ours = {"silver_batch": batch, "status": F.lit("open")}
             parts = [rows.withColumns(ours).select(columns) for rows in rejected]
             # Delta recognises a replay of the batch by the transaction id, and skips it.
@@ -326,18 +326,18 @@ class Refinery:
                 .write.format("delta")
                 .mode("append")
                 .option("txnAppId", self._checkpoint.app_id(QUARANTINE))
-                .option("txnVersion", books.batch_id)
+                .option("txnVersion", audit.batch_id)
                 .save(QUARANTINE.path(self._settings))
             )
 
-    def _book(self, books: Books) -> None:
+    def _write_audit(self, audit: BatchAudit) -> None:
         """Write the audit, and then the snapshot, which marks the batch as complete."""
-        self._append_once(RECONCILIATION, books.rows(), books.batch_id)
-        ends = self._checkpoint.ends(books.batch_id)
-        cut = Cut.now(self._opened, self._topics, books.batch_id, ends)
-        self._append_once(CUTS, [cut.row()], books.batch_id)
-        books.advance()
-        self._cut = cut
+        self._append_once(RECONCILIATION, audit.rows(), audit.batch_id)
+        ends = self._checkpoint.ends(audit.batch_id)
+        snapshot = SilverSnapshot.now(self._opened, self._topics, audit.batch_id, ends)
+        self._append_once(CUTS, [snapshot.row()], audit.batch_id)
+        audit.advance()
+        self._snapshot = snapshot
 
     def _append_once(self, table: TableSpec, rows: list[dict[str, Any]], batch_id: int) -> None:
         app_id = self._checkpoint.app_id(table)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lake.settings.settings import LakeSettings
 from lake.tables.arrow import DirectTable
-from silver.audit.books import COUNTS
+from silver.audit.totals import COUNTS
 from silver.contract.tables import CUTS, RECONCILIATION
 
 

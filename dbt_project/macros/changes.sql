@@ -4,7 +4,7 @@
     are deleted.
 
     A model with this strategy declares in `unique_key` which columns identify its rows. In an
-    incremental run, its rows have a further column, `is_gone`: whether the row with this key no
+    incremental run, its rows have a further column, `_is_deleted`: whether the row with this key no
     longer exists. If a key occurs twice, the row that exists wins. Two sets of macros create such
     rows:
 
@@ -50,18 +50,18 @@
     {% set columns = model.columns.keys() | list %}
     merge into {{ target }} as old
     using (
-        select {{ few_rows("changes") }} * except (place) from (
+        select {{ few_rows("changes") }} * except (row_number) from (
             select *, row_number() over (
-                partition by {{ unique_key | join(", ") }} order by is_gone
-            ) as place
+                partition by {{ unique_key | join(", ") }} order by _is_deleted
+            ) as row_number
             from {{ source }}
-        ) as changes where place = 1
+        ) as changes where row_number = 1
     ) as new
     on {% for key in unique_key %}old.{{ key }} <=> new.{{ key }}{{ " and " if not loop.last }}{% endfor %}
-    when matched and new.is_gone then delete
+    when matched and new._is_deleted then delete
     when matched then update set
         {% for name in columns %}{{ name }} = new.{{ name }}{{ ", " if not loop.last }}{% endfor %}
-    when not matched and not new.is_gone then insert
+    when not matched and not new._is_deleted then insert
         ({{ columns | join(", ") }}) values (new.{{ columns | join(", new.") }})
 {% endmacro %}
 
@@ -131,7 +131,7 @@
 {# The rows of a relation; in an incremental run, the latest version of each changed row. #}
 {% macro changed_rows(relation, key) %}
     {% if is_incremental() %}
-        select *, _change_type = 'delete' as is_gone from (
+        select *, _change_type = 'delete' as _is_deleted from (
             select *, row_number() over (
                 partition by {{ key | join(", ") }}
                 order by _commit_version desc, _change_type = 'delete'
@@ -140,7 +140,7 @@
             where _change_type != 'update_preimage'
         ) where _place = 1
     {% else %}
-        select *, false as is_gone from {{ relation }}
+        select *, false as _is_deleted from {{ relation }}
     {% endif %}
 {% endmacro %}
 
@@ -170,12 +170,12 @@
 {% endmacro %}
 
 
-{# The rows of a CTE, with `is_gone`; in a full build, only the rows that exist. #}
+{# The rows of a CTE, with `_is_deleted`; in a full build, only the rows that exist. #}
 {% macro current_rows(rows) %}
     {% if is_incremental() %}
-        {{ differing("(select * from " ~ rows ~ " where not is_gone)", rows, config.get("unique_key")) }}
+        {{ differing("(select * from " ~ rows ~ " where not _is_deleted)", rows, config.get("unique_key")) }}
     {% else %}
-        select * except (is_gone) from {{ rows }} where not is_gone
+        select * except (_is_deleted) from {{ rows }} where not _is_deleted
     {% endif %}
 {% endmacro %}
 
@@ -183,12 +183,12 @@
 {# New rows, and the model's rows of some keys, as gone. Rows that are in both are left out. #}
 {% macro differing(rows, changed, key) %}
     {% set columns = model.columns.keys() | join(", ") %}
-    select {{ columns }}, min(is_gone) as is_gone from (
-        select {{ columns }}, false as is_gone from {{ rows }}
+    select {{ columns }}, min(_is_deleted) as _is_deleted from (
+        select {{ columns }}, false as _is_deleted from {{ rows }}
         union all
-        select {{ few_rows(changed) }} {{ columns }}, true as is_gone from {{ this }}
+        select {{ few_rows(changed) }} {{ columns }}, true as _is_deleted from {{ this }}
         left semi join {{ changed }} using ({{ key | join(", ") }})
     )
     group by {{ columns }}
-    having min(is_gone) = max(is_gone)
+    having min(_is_deleted) = max(_is_deleted)
 {% endmacro %}

@@ -42,16 +42,16 @@
 {# Create a schema in a folder beside that of `gold_build`, or at Spark's default location if
    `gold_build` does not exist. #}
 {% macro create_beside(schema) %}
-    {% set place = [] %}
+    {% set location = [] %}
     {% if schema != "gold_build" and adapter.check_schema_exists(none, "gold_build") %}
         {% for row in run_query("describe schema gold_build").rows if row[0] == "Location" %}
             {# Spark returns a URI and takes a path. A plus sign in the URI is not a blank. #}
             {% set uri = literal(row[1][: -("gold_build" | length)] ~ schema) %}
             {% set path = run_query("select url_decode(replace('" ~ uri ~ "', '+', '%2B'))").rows[0][0] %}
-            {% do place.append(" location '" ~ literal(path) ~ "'") %}
+            {% do location.append(" location '" ~ literal(path) ~ "'") %}
         {% endfor %}
     {% endif %}
-    {% do run_query("create schema if not exists " ~ schema ~ place | join) %}
+    {% do run_query("create schema if not exists " ~ schema ~ location | join) %}
 {% endmacro %}
 
 

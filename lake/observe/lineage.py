@@ -159,7 +159,7 @@ class StreamRuns:
             with no_matter_what():
                 self._due = time.monotonic() + self._pause
                 if self._count():
-                    self._tell("RUNNING")
+                    self._emit("RUNNING")
 
     def ended(self, state: State, error: str | None = None) -> None:
         """Report how the run has ended. A query that could not start counts as a failed run."""
@@ -168,7 +168,7 @@ class StreamRuns:
         if self._run is not None:
             with no_matter_what():
                 self._count()
-                self._tell(state, error)
+                self._emit(state, error)
             self._run = None
 
     def _count(self) -> bool:
@@ -186,9 +186,9 @@ class StreamRuns:
 
     def _tell_start(self, run: str) -> None:
         self._run = StreamRun(self._namespace, self._job, run, self._flow)
-        self._tell("START")
+        self._emit("START")
 
-    def _tell(self, state: State, error: str | None = None) -> None:
+    def _emit(self, state: State, error: str | None = None) -> None:
         if self._emitter and self._run:
             with no_matter_what():
                 self._due = time.monotonic() + self._pause

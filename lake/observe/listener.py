@@ -29,8 +29,8 @@ class _Bridge(JStreamingQueryListener):
     """
 
     def onQueryProgress(self, jevent: Any) -> None:
-        told = json.loads(jevent.progress().json())
-        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson({"progress": told}))
+        progress = json.loads(jevent.progress().json())
+        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson({"progress": progress}))
 
 
 class _Listener(StreamingQueryListener):

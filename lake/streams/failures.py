@@ -47,8 +47,8 @@ def interruptible(run_batch: RunBatch) -> RunBatch:
             found = STOPPED.search(str(error))
             if found is None:
                 raise
-            told = INTERRUPTED.format(why=found[0])
-            raise BatchInterruptedError(told) from None
+            message = INTERRUPTED.format(why=found[0])
+            raise BatchInterruptedError(message) from None
 
     return run
 

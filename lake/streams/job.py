@@ -97,7 +97,7 @@ def _submitted_session(settings: LakeSettings, name: str) -> SparkSession:
     return spark
 
 
-class _ToldToStop:
+class _StopRequested:
     """Java's handler of SIGTERM: passes the signal to this process and keeps Java running."""
 
     def handle(self, _: Any) -> None:
@@ -118,7 +118,7 @@ def _leave_signals_to_python(spark: SparkSession) -> None:
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - Python has no other way
     ensure_callback_server_started(gateway)
     java = gateway.jvm.sun.misc
-    java.Signal.handle(java.Signal("TERM"), _ToldToStop())
+    java.Signal.handle(java.Signal("TERM"), _StopRequested())
     with contextlib.suppress(Py4JJavaError):  # fails if Java was started to ignore it
         java.Signal.handle(java.Signal("INT"), java.SignalHandler.SIG_IGN)
 
@@ -158,11 +158,11 @@ def stop_signal() -> Iterator[Event]:
     """
     stop = Event()
 
-    def told(number: int, _: FrameType | None) -> None:
+    def pass_on(number: int, _: FrameType | None) -> None:
         log.info("stopping after the current batches", signal=number)
         stop.set()
 
-    before = {number: signal.signal(number, told) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -187,7 +187,7 @@ class Stream:
             stop=stop_after_attempt(1 + self._settings.restarts),
             wait=wait_exponential(multiplier=delay, max=max(LONGEST_DELAY_SECONDS, delay)),
             sleep=sleep_using_event(stop),
-            after=self._count_anew,
+            after=self._reset_count,
             before_sleep=self._say_restart,
             reraise=True,
         )
@@ -253,7 +253,7 @@ class Stream:
         commit = last_commit(self._settings, self.name)
         return None if commit is None else commit.name
 
-    def _count_anew(self, state: RetryCallState) -> None:
+    def _reset_count(self, state: RetryCallState) -> None:
         """Start counting restarts again if the stream has made progress since its last start.
 
         Called by tenacity after a failure, before it computes the delay.
@@ -274,9 +274,9 @@ class Stream:
     def _give_up(self, error: Exception) -> LakehouseError:
         reason = explain(error)
         log.error("stream given up", stream=self.name, error=reason)
-        told = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
+        note = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
         with contextlib.suppress(OSError):  # the disk may be gone or full
-            write_durably(_note(self._settings, self.name), json.dumps(told))
+            write_durably(_note(self._settings, self.name), json.dumps(note))
         if isinstance(error, LakehouseError):
             return error
         tries = self._settings.restarts

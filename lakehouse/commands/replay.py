@@ -61,14 +61,14 @@ def _replay_bronze(name: str, begin: str, end: str | None) -> None:
 def _replay_silver(begin: str | None, end: str | None) -> None:
     from lakehouse.runtime.console import out
     from lakehouse.runtime.run import spark_session
-    from silver.rebuild import cut_at, rebuild
+    from silver.rebuild import rebuild, snapshot_at
 
     if end is not None:
         message = "Silver is always rebuilt up to the end of bronze. Remove --to."
         raise SettingsError(message)
-    cut = cut_at(lake.settings, begin) if begin else None
+    snapshot = snapshot_at(lake.settings, begin) if begin else None
     with spark_session(lake.settings, "lakehouse-replay") as spark:
-        rebuild(spark, lake.settings, lake.topics, cut)
+        rebuild(spark, lake.settings, lake.topics, snapshot)
     out.print(
         "Silver was rebuilt. Readers that follow its batches, such as gold, will read all rows "
         "again."

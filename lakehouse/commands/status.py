@@ -35,10 +35,10 @@ def _watch(form: str, every: str) -> None:
     from gold.options import seconds
     from lakehouse.operate.status import lake_status
     from lakehouse.operate.watch import watch
-    from silver.audit.books import BookTotals
+    from silver.audit.totals import AuditTotals
 
     if form != "table":
         message = f"--watch shows a table. Remove --format {form}."
         raise SettingsError(message)
-    books = BookTotals(lake.settings)
-    watch(lambda: lake_status(lake.settings, lake.topics, books), seconds(every))
+    audit = AuditTotals(lake.settings)
+    watch(lambda: lake_status(lake.settings, lake.topics, audit), seconds(every))

@@ -47,7 +47,7 @@ from lakehouse.erasure.verify import Proof
 from lakehouse.operate.savepoints import savepoints
 from lakehouse.runtime.session import delete_scratch_of_dead
 from pulsar_spark.errors import LakehouseError, SettingsError
-from silver.audit.snapshots import Cut
+from silver.audit.snapshots import SilverSnapshot
 from silver.contract.tables import CUTS, view_table
 from silver.quarantine import finish_last
 from silver.rebuild import BESIDE
@@ -226,7 +226,7 @@ def _take_out(
     refinery = Refinery(settings, topics, checkpoint)
     number = finish_last(spark, settings, topics, refinery)
     changed = Removal(spark, settings, topics, person, number).run(found)
-    refinery.make_views_anew(spark, number)
+    refinery.recompute_views(spark, number)
     changed += [view_table(view) for view in topics.kept_views()]
     for each in found:
         table = bronze_table(each.topic.name)
@@ -270,8 +270,8 @@ def _go_on_behind(
         ends[name] = offset_of_delta(delta, delta.version() + 1)
     move(checkpoint, place.at(ends))
     sources = {name: json.loads(offset) for name, offset in ends.items()}
-    cut = Cut.now(OpenTables(settings), topics, number, sources)
-    DirectTable(CUTS, settings).append([cut.row()])
+    snapshot = SilverSnapshot.now(OpenTables(settings), topics, number, sources)
+    DirectTable(CUTS, settings).append([snapshot.row()])
 
 
 def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:

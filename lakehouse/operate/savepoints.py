@@ -34,7 +34,7 @@ from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.offsets import START, Offset, Position, from_json
 from pulsar_spark.read.reader import split_partition
-from silver.audit.snapshots import Cut, last_batch, latest_cut
+from silver.audit.snapshots import SilverSnapshot, last_batch, latest_snapshot
 from silver.contract.tables import CUTS, silver_tables
 from silver.refine import QUERY, require_bronze
 
@@ -119,17 +119,17 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
     gold = {f"gold.{name}": place for name, place in delta_tables(settings, "gold").items()}
     versions = {table: open_table(settings, place).version() for table, place in gold.items()}
     shown = last_published(settings)
-    cut = _settled_cut(settings, topics, shown.silver_batch if shown else -1)
-    places: dict[str, Place | None] = {QUERY: _silver_place(settings, cut)}
+    snapshot = _settled_snapshot(settings, topics, shown.silver_batch if shown else -1)
+    places: dict[str, Place | None] = {QUERY: _silver_place(settings, snapshot)}
     for topic in topics.topics:
         table = bronze_table(topic)
-        version = cut.versions[table.full_name]
+        version = snapshot.versions[table.full_name]
         places[table.full_name] = Place.of_table(settings, table, version)
     savepoint = Savepoint(
         name=name,
         created_at=dt.datetime.now(dt.timezone.utc),
-        silver_batch=cut.silver_batch,
-        versions={**cut.versions, **versions},
+        silver_batch=snapshot.silver_batch,
+        versions={**snapshot.versions, **versions},
         places=places,
     )
     with PulsarAdmin(settings.connection) as admin:
@@ -263,7 +263,7 @@ def _all_claimed(
         yield found
 
 
-def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
+def _settled_snapshot(settings: LakeSettings, topics: TopicFile, seen: int) -> SilverSnapshot:
     """The latest snapshot, once it is not older than gold's and all bronze versions are read fully.
 
     Args:
@@ -281,22 +281,22 @@ def _settled_cut(settings: LakeSettings, topics: TopicFile, seen: int) -> Cut:
         stop=stop_after_delay(SETTLE_SECONDS),
         reraise=True,
     )
-    def settled() -> Cut:
+    def settled() -> SilverSnapshot:
         last = last_batch(settings) if CUTS.exists(settings) else -1
-        cut = latest_cut(settings) if last >= max(seen, 0) else None
+        snapshot = latest_snapshot(settings) if last >= max(seen, 0) else None
         whole = {bronze_table(topic).full_name for topic in topics.topics}
-        if cut is None or not cut.versions.keys() >= whole:
+        if snapshot is None or not snapshot.versions.keys() >= whole:
             message = (
                 "Silver is in the middle of a batch, so its tables are not consistent. Let it "
                 "finish (`lakehouse silver --available-now`), then create the savepoint."
             )
             raise _NotSettledError(message)
-        return cut
+        return snapshot
 
     return settled()
 
 
-def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
+def _silver_place(settings: LakeSettings, snapshot: SilverSnapshot) -> Place:
     batch = last_batch(settings)
     place = Place.of(settings, QUERY, batch)
     if place is None:
@@ -305,7 +305,7 @@ def _silver_place(settings: LakeSettings, cut: Cut) -> Place:
             "again."
         )
         raise LakehouseError(message)
-    return place.at(cut.positions)
+    return place.at(snapshot.positions)
 
 
 def _see_it_is_kept(settings: LakeSettings, path: str, version: int, table: str) -> None:

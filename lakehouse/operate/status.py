@@ -14,7 +14,7 @@ from lake.tables.table import TableSpec, bronze_table, delta_tables
 from lake.topics.topic_file import TopicFile
 from lakehouse.runtime.broker import broker_answers
 from pulsar_spark.broker.admin import PulsarAdmin
-from silver.audit.books import OUTCOMES, BookTotals, count_missing
+from silver.audit.totals import OUTCOMES, AuditTotals, count_missing
 from silver.contract.tables import QUARANTINE, RECONCILIATION, enriched_table, state_table
 
 
@@ -40,16 +40,16 @@ COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 
 
 def lake_status(
-    settings: LakeSettings, topics: TopicFile, books: BookTotals | None = None
+    settings: LakeSettings, topics: TopicFile, audit: AuditTotals | None = None
 ) -> list[TableStatus]:
     """The status of all tables. The lag is None while no broker answers.
 
-    A caller that refreshes the status passes the same `books` each time, so that only new audit
+    A caller that refreshes the status passes the same `audit` each time, so that only new audit
     rows are read.
     """
     return [
         *_bronze(settings, topics),
-        *_silver(settings, topics, books or BookTotals(settings)),
+        *_silver(settings, topics, audit or AuditTotals(settings)),
         *_gold(settings),
     ]
 
@@ -68,7 +68,7 @@ def _bronze(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
     return lines
 
 
-def _silver(settings: LakeSettings, topics: TopicFile, books: BookTotals) -> list[TableStatus]:
+def _silver(settings: LakeSettings, topics: TopicFile, audit: AuditTotals) -> list[TableStatus]:
     lines = []
     for topic in topics.changelogs():
         table = state_table(topic)
@@ -88,18 +88,18 @@ def _silver(settings: LakeSettings, topics: TopicFile, books: BookTotals) -> lis
             lines.append(TableStatus(f"silver.missing_{lookup}", missing))
     quarantined, newest = _count(settings, QUARANTINE)
     lines.append(TableStatus(QUARANTINE.full_name, quarantined, newest))
-    lines.append(TableStatus(RECONCILIATION.full_name, *_books(settings, books)))
+    lines.append(TableStatus(RECONCILIATION.full_name, *_audit(settings, audit)))
     return lines
 
 
-def _books(settings: LakeSettings, books: BookTotals) -> tuple[int | None, None, None, str]:
+def _audit(settings: LakeSettings, audit: AuditTotals) -> tuple[int | None, None, None, str]:
     """Number of audit rows, and a note with their totals over all batches."""
     if not RECONCILIATION.exists(settings):
         return None, None, None, ""
     total = Counter[str]()
-    books.read()
-    for topic in books.topics:
-        total.update(books.now(topic))
+    audit.read()
+    for topic in audit.topics:
+        total.update(audit.now(topic))
     parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
     sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
     late = f"; {total['late']} late" if total["late"] else ""

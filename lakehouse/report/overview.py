@@ -63,7 +63,7 @@ HEAD: tuple[tuple[str, Form, str, str], ...] = (
 
 
 @dataclass(frozen=True)
-class GoldCut:
+class Published:
     """The silver batch that gold was last published from, and the latest batch of silver."""
 
     published_at: dt.datetime
@@ -92,7 +92,7 @@ def head(lake: Snapshot) -> list[Tile]:
     return tiles
 
 
-def gold_cut(lake: Snapshot) -> GoldCut | None:
+def published_state(lake: Snapshot) -> Published | None:
     """The snapshot that gold was last published from, or None if gold was never published."""
     try:
         found = lake.rows(
@@ -107,10 +107,12 @@ def gold_cut(lake: Snapshot) -> GoldCut | None:
         )
     except NotShownError:
         return None
-    return GoldCut(**found[0]) if found else None
+    return Published(**found[0]) if found else None
 
 
-def flow(lines: Sequence[TableStatus], cut: GoldCut | None, now: dt.datetime) -> list[Stage]:
+def flow(
+    lines: Sequence[TableStatus], published: Published | None, now: dt.datetime
+) -> list[Stage]:
     """The stages from topics to gold, with the tables that `lakehouse status` shows."""
     bronze, silver, gold = (
         [line for line in lines if line.table.startswith(f"{layer}.")]
@@ -126,7 +128,7 @@ def flow(lines: Sequence[TableStatus], cut: GoldCut | None, now: dt.datetime) ->
         ),
         Stage("Bronze", _newest(bronze, now), _counts(bronze)),
         Stage("Silver", _newest(silver, now), _counts(silver, _books(silver))),
-        Stage("Gold", _published(cut, now), _counts(gold)),
+        Stage("Gold", _published(published, now), _counts(gold)),
     ]
 
 
@@ -202,9 +204,9 @@ def _newest(lines: Sequence[TableStatus], now: dt.datetime) -> str:
     return f"The newest message is {age(max(times), now)} old." if times else "No messages yet."
 
 
-def _published(cut: GoldCut | None, now: dt.datetime) -> str:
-    if cut is None:
+def _published(published: Published | None, now: dt.datetime) -> str:
+    if published is None:
         return "Not published yet."
-    behind = cut.latest_batch - cut.silver_batch
+    behind = published.latest_batch - published.silver_batch
     state = f"{behind} batches behind silver" if behind > 0 else "up to date with silver"
-    return f"Published {age(cut.published_at, now)} ago, {state}."
+    return f"Published {age(published.published_at, now)} ago, {state}."

@@ -56,15 +56,15 @@ def write_report(
         )
         raise LakehouseError(message)
     lake = Snapshot(settings)
-    cut = overview.gold_cut(lake)
+    published = overview.published_state(lake)
     found = _sections(lake, overview.waiting(lines))
     docs = docs_page(settings)
     figures = [block for each in found for block in each.blocks if isinstance(block, Figure)]
     text = _render(
         made_at=now,
-        cut=cut,
+        published=published,
         tiles=overview.head(lake),
-        stages=overview.flow(lines, cut, now),
+        stages=overview.flow(lines, published, now),
         sections=found,
         specs={figure.name: figure.spec for figure in figures},
         docs=os.path.relpath(docs, out.resolve().parent) if docs.exists() else None,

@@ -483,14 +483,14 @@ class PulsarAdmin:
 
 
 def _entry(headers: httpx.Headers) -> Entry:
-    def told(name: str) -> int | None:
+    def header(name: str) -> int | None:
         value = headers.get(f"X-Pulsar-{name}")
         return int(value) if value else None
 
-    hidden = headers.get("X-Pulsar-txn-aborted") == "true" or bool(told("marker-type"))
+    hidden = headers.get("X-Pulsar-txn-aborted") == "true" or bool(header("marker-type"))
     pending = headers.get("X-Pulsar-txn-uncommitted") == "true"
-    chunk = told("chunk-id"), told("num-chunks-from-msg")
-    return Entry(told("num-batch-message") or 1, *chunk, hidden, pending)
+    chunk = header("chunk-id"), header("num-chunks-from-msg")
+    return Entry(header("num-batch-message") or 1, *chunk, hidden, pending)
 
 
 def _named(hosts: str | None) -> set[str]:

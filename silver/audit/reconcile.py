@@ -20,7 +20,7 @@ from pulsar_spark.errors import LakehouseError
 from silver.contract.columns import REASON
 from silver.contract.tables import RECONCILIATION, enriched_table, state_table
 from silver.records.batch import Decoded
-from silver.records.batch_stats import Arrivals
+from silver.records.batch_stats import BatchStats
 
 INSTANT = pa.timestamp("us", "UTC")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -53,7 +53,7 @@ class Watermarks(dict[str, dt.datetime]):
 
 
 @dataclass
-class TopicBooks:
+class TopicCounts:
     """The counts of one topic in one batch. `messages_in` is counted in bronze, the rest in silver.
 
     waiting: applied rows that miss a lookup.
@@ -85,18 +85,18 @@ class TopicBooks:
         return self.good - self.applied
 
 
-class Books:
+class BatchAudit:
     """The counts of one batch by topic."""
 
     def __init__(self, batch_id: int, watermarks: Watermarks) -> None:
         self.batch_id = batch_id
-        self.topics: dict[str, TopicBooks] = {}
+        self.topics: dict[str, TopicCounts] = {}
         self._watermarks = watermarks
 
     def count(
         self,
         batch: DataFrame,
-        arrivals: Arrivals | None,
+        stats: BatchStats | None,
         decoded: Mapping[str, Decoded],
         topics: TopicFile,
     ) -> None:
@@ -105,43 +105,43 @@ class Books:
         The messages are counted from bronze's logs if possible. If Spark counts, this is the one
         job that fills the cache of all rows.
         """
-        for name, messages in (arrivals.messages if arrivals else {}).items():
+        for name, messages in (stats.messages if stats else {}).items():
             if messages:
-                self.topics[name] = TopicBooks(messages_in=messages)
-        if arrivals and arrivals.are_few:
+                self.topics[name] = TopicCounts(messages_in=messages)
+        if stats and stats.are_few:
             for name, rows in decoded.items():
                 self._count_in_driver(rows.table, topics.topics[name])
             return
         parts = [self._decoded(rows.rows, topics.topics[n]) for n, rows in decoded.items()]
-        if not arrivals:
+        if not stats:
             parts.append(batch.groupBy("source").agg(F.count("*"), *(F.lit(None) for _ in COUNTS)))
         for row in reduce(DataFrame.unionAll, parts).collect() if parts else []:
-            name, messages_in, *counts = row
+            name, messages_in, *found = row
             if messages_in:
-                self.topics.setdefault(name, TopicBooks()).messages_in = messages_in
-            elif counts[0]:
-                books = self.topics.setdefault(name, TopicBooks())
-                books.decoded, books.quarantined, books.late = counts[:3]
-                instants = map(_instant, counts[3:])
-                books.watermark, books.earliest, books.oldest, books.newest = instants
+                self.topics.setdefault(name, TopicCounts()).messages_in = messages_in
+            elif found[0]:
+                counts = self.topics.setdefault(name, TopicCounts())
+                counts.decoded, counts.quarantined, counts.late = found[:3]
+                instants = map(_instant, found[3:])
+                counts.watermark, counts.earliest, counts.oldest, counts.newest = instants
 
     def _count_in_driver(self, rows: pa.Table, topic: Topic) -> None:
         """As `_decoded`, for rows in the driver."""
         if not rows.num_rows:
             return
-        books = self.topics.setdefault(topic.name, TopicBooks())
-        books.decoded = rows.num_rows
-        books.quarantined = rows.num_rows - rows[REASON].null_count
+        counts = self.topics.setdefault(topic.name, TopicCounts())
+        counts.decoded = rows.num_rows
+        counts.quarantined = rows.num_rows - rows[REASON].null_count
         published = pc.cast(rows["publish_time"], INSTANT)
-        books.oldest, books.newest = (each.as_py() for each in pc.min_max(published).values())
+        counts.oldest, counts.newest = (each.as_py() for each in pc.min_max(published).values())
         if topic.kind == "events" and topic.event_time:
             is_good = pc.is_null(rows[REASON])
             at = pc.cast(rows[snake_case(topic.event_time)], INSTANT).filter(is_good)
             published = published.filter(is_good)
             moved = pc.if_else(pc.less(at, published), at, published)
-            books.watermark, books.earliest = pc.max(moved).as_py(), pc.min(at).as_py()
+            counts.watermark, counts.earliest = pc.max(moved).as_py(), pc.min(at).as_py()
             if known := self._watermarks.get(topic.name):
-                books.late = pc.sum(pc.less(at, pa.scalar(known, INSTANT))).as_py() or 0
+                counts.late = pc.sum(pc.less(at, pa.scalar(known, INSTANT))).as_py() or 0
 
     def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
         at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
@@ -156,22 +156,22 @@ class Books:
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)
 
     def count_applied(self, opened: OpenTables, topics: TopicFile) -> None:
-        """Count the rows with this batch id. A replay writes nothing, but books the same counts."""
-        for name, books in self.topics.items():
-            if books.good:
+        """Count the rows with this batch id. A replay writes nothing, but counts the same."""
+        for name, counts in self.topics.items():
+            if counts.good:
                 written = rows_of_batch(opened, topics, topics.topics[name], self.batch_id)
-                books.applied, books.waiting = written
+                counts.applied, counts.waiting = written
 
     @property
     def messages_in(self) -> int:
         """The number of messages that came in, over all topics."""
-        return sum(books.messages_in for books in self.topics.values())
+        return sum(counts.messages_in for counts in self.topics.values())
 
     def totals(self) -> dict[str, int]:
         """Counts over all topics, for the log."""
         every = self.topics.values()
         return {
-            name: sum(getattr(books, name) for books in every)
+            name: sum(getattr(counts, name) for counts in every)
             for name in ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
         }
 
@@ -182,37 +182,44 @@ class Books:
             ReconciliationError: the counts of a topic do not add up.
         """
         rows = []
-        for name, books in self.topics.items():
-            if books.decoded != books.messages_in or books.superseded < 0:
+        for name, counts in self.topics.items():
+            if counts.decoded != counts.messages_in or counts.superseded < 0:
                 message = (
-                    f"Batch {self.batch_id} of silver does not add up for topic {name}: {books}. "
+                    f"Batch {self.batch_id} of silver does not add up for topic {name}: {counts}. "
                     "A message was lost or duplicated, so the batch was not recorded. Leave bronze "
                     "and silver unchanged and report this, or rebuild silver from bronze."
                 )
                 raise ReconciliationError(message)
             before = self._watermarks.get(name)
-            behind = before - books.earliest if before and books.earliest and books.late else None
-            counts = {n: getattr(books, n) for n in COUNTED}
+            earliest = counts.earliest if counts.late else None
+            late_by = before - earliest if before and earliest else None
+            counted = {n: getattr(counts, n) for n in COUNTED}
             lateness = {
-                "watermark": self._watermarks.after(name, books.watermark),
-                "max_lateness_ms": behind // dt.timedelta(milliseconds=1) if behind else None,
+                "watermark": self._watermarks.after(name, counts.watermark),
+                "max_lateness_ms": late_by // dt.timedelta(milliseconds=1) if late_by else None,
             }
             rows.append(
-                {"silver_batch": self.batch_id, "topic": name, "discarded": 0, **counts, **lateness}
+                {
+                    "silver_batch": self.batch_id,
+                    "topic": name,
+                    "discarded": 0,
+                    **counted,
+                    **lateness,
+                }
             )
         return rows
 
-    def tell(self, now: dt.datetime) -> None:
+    def report(self, now: dt.datetime) -> None:
         """Report to the metrics how old the messages are now that they can be read."""
-        for name, books in self.topics.items():
-            if books.oldest and books.newest:
-                instants = (each.timestamp() for each in (books.oldest, books.newest, now))
+        for name, counts in self.topics.items():
+            if counts.oldest and counts.newest:
+                instants = (each.timestamp() for each in (counts.oldest, counts.newest, now))
                 metrics.readable(name, *instants)
 
     def advance(self) -> None:
-        """Advance the watermarks. Called when the batch has been booked."""
-        for name, books in self.topics.items():
-            self._watermarks.advance(name, books.watermark)
+        """Advance the watermarks. Called when the audit of the batch has been written."""
+        for name, counts in self.topics.items():
+            self._watermarks.advance(name, counts.watermark)
 
 
 def rows_of_batch(

@@ -15,7 +15,7 @@ from silver.contract.tables import CUTS, silver_tables
 
 
 @dataclass(frozen=True)
-class Cut:
+class SilverSnapshot:
     """A snapshot: a row of `silver.cuts`.
 
     committed_at: later than in all earlier snapshots, even if the clock was set back. The newest
@@ -33,7 +33,7 @@ class Cut:
     @classmethod
     def now(
         cls, opened: OpenTables, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
-    ) -> "Cut":
+    ) -> "SilverSnapshot":
         """The snapshot of a batch that is about to end.
 
         Silver's tables have their current versions, because nothing else writes them. `silver.cuts`
@@ -57,9 +57,9 @@ class Cut:
         return asdict(self)
 
 
-def latest_cut(
+def latest_snapshot(
     settings: LakeSettings, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
-) -> Cut | None:
+) -> SilverSnapshot | None:
     """The newest snapshot that fits; None if there is none.
 
     Snapshots are kept for `history_days`, like the table versions that they name.
@@ -75,7 +75,9 @@ def latest_cut(
     last = max(made, key=lambda row: row["committed_at"])["silver_batch"]
     columns = [column.name for column in CUTS.columns]
     [row] = table.rows(columns, f"silver_batch = {last}")
-    return Cut(**{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])})
+    return SilverSnapshot(
+        **{**row, "versions": dict(row["versions"]), "positions": dict(row["positions"])}
+    )
 
 
 def last_batch(settings: LakeSettings) -> int:

@@ -32,7 +32,7 @@ def few(rows: int, size: int = 0) -> bool:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class BatchStats:
     """The size of a batch.
 
     messages: number of messages, by topic.
@@ -48,7 +48,7 @@ class Arrivals:
         return few(sum(self.messages.values()), self.size)
 
     @classmethod
-    def read(cls, settings: LakeSettings, spans: Mapping[str, Span]) -> "Arrivals | None":
+    def read(cls, settings: LakeSettings, spans: Mapping[str, Span]) -> "BatchStats | None":
         """Count the messages between two offsets of each topic.
 
         Args:

@@ -32,7 +32,7 @@ from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.broker import broker_answers, left_over_broker, start_broker
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import LakehouseError
-from silver.audit.snapshots import latest_cut
+from silver.audit.snapshots import latest_snapshot
 from silver.contract.tables import CUTS, RECONCILIATION
 
 SECONDS = int(os.environ.get("LAKEHOUSE_CHAOS", "0"))
@@ -202,7 +202,7 @@ def booked(lake: ShopLake) -> int:
 
 
 def gold_is_fresh(lake: ShopLake) -> bool:
-    silver, gold = latest_cut(lake.settings), last_published(lake.settings)
+    silver, gold = latest_snapshot(lake.settings), last_published(lake.settings)
     return silver is not None and gold is not None and gold.silver_batch == silver.silver_batch
 
 

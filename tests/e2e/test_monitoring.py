@@ -16,7 +16,7 @@ import yaml
 from gold.metrics import OUTCOMES as BUILDS
 from lake.observe.metrics import METRICS
 from lake.settings.settings import LakeSettings
-from silver.audit.books import OUTCOMES as BOOKED
+from silver.audit.totals import OUTCOMES as BOOKED
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "deploy" / "prometheus"

@@ -20,7 +20,7 @@ from gold.results import BuildResult
 from gold.tables import RUNS
 from lake.settings.settings import LakeSettings
 from lake.tables.arrow import DirectTable
-from silver.audit.snapshots import latest_cut
+from silver.audit.snapshots import latest_snapshot
 
 REWARDS = ("reward_ledger", "reward_points", "coupon_eligibility", "thank_you_mails")
 
@@ -38,7 +38,7 @@ def test_the_first_build_makes_tests_and_publishes_every_mart(
     assert versions(settings).keys() == marts
     assert_gold_is_right(shop_lake)
 
-    cut, silver = last_published(settings), latest_cut(settings)
+    cut, silver = last_published(settings), latest_snapshot(settings)
     assert cut is not None
     assert silver is not None
     assert cut == gold.published

@@ -20,7 +20,7 @@ from silver import rebuild as rebuild_module
 from silver.audit.snapshots import last_batch
 from silver.contract.tables import CUTS, silver_tables
 from silver.quarantine import Selection, discard
-from silver.rebuild import cut_at, rebuild
+from silver.rebuild import rebuild, snapshot_at
 
 TABLES = ("people_state", "enriched_visits", "quarantine")
 BEFORE = PEOPLE_AND_VISITS.format(
@@ -153,14 +153,14 @@ def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
         patch.setattr(LinkedTable, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             rebuild(spark, lake.settings, lake.topics)
-    first, when = cut_at(lake.settings, "0"), DeltaTable(CUTS.path(lake.settings))
+    first, when = snapshot_at(lake.settings, "0"), DeltaTable(CUTS.path(lake.settings))
     assert when.version() == 3
-    assert cut_at(lake.settings, first.committed_at.isoformat()) == first
+    assert snapshot_at(lake.settings, first.committed_at.isoformat()) == first
     for moment in ("99", "2000-01-01T00:00:00Z"):
         with pytest.raises(SettingsError, match="no snapshot of silver"):
-            cut_at(lake.settings, moment)
+            snapshot_at(lake.settings, moment)
     with pytest.raises(SettingsError, match="ISO 8601"):
-        cut_at(lake.settings, "yesterday")
+        snapshot_at(lake.settings, "yesterday")
     rebuild(spark, lake.settings, lake.topics, first)
     assert rows(lake) == expected
     operations = [operation for _, operation in sorted(commits_of(lake))]

@@ -169,7 +169,7 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
         message = "killed here"
         raise RuntimeError(message)
 
-    for step, small in (("_apply", 1000), ("_quarantine", 0), ("_book", 1000)):
+    for step, small in (("_apply", 1000), ("_quarantine", 0), ("_write_audit", 1000)):
         monkeypatch.setattr(batch_stats, "FEW", small)
         with monkeypatch.context() as patch:
             patch.setattr(Refinery, step, die)
@@ -201,7 +201,7 @@ def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again
         lake.put(batch)
         model.batch(batch)
         with monkeypatch.context() as patch:
-            patch.setattr(Refinery, "_book", die)
+            patch.setattr(Refinery, "_write_audit", die)
             with pytest.raises(Exception, match="killed here"):
                 lake.refine()
         monkeypatch.setattr("silver.enrichment.enrich._complete", die)

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.arrow import DirectTable
 from lake.tables.table import APPEND_ONLY
-from silver.audit.books import BookTotals
 from silver.audit.reconcile import Watermarks
-from silver.audit.snapshots import last_batch, latest_cut
+from silver.audit.snapshots import last_batch, latest_snapshot
+from silver.audit.totals import AuditTotals
 from silver.contract.tables import CUTS, RECONCILIATION
 from silver.retention import drop_old_batches
 
@@ -73,10 +73,15 @@ def append(settings: LakeSettings, path: str, rows: list[dict[str, Any]]) -> Non
 
 def told(settings: LakeSettings) -> tuple[object, ...]:
     """All that is read of the audit and the cuts, but for old moments."""
-    books = BookTotals(settings)
-    books.read()
-    totals = {topic: (books.of_batches(topic), books.now(topic)) for topic in TOPICS}
-    return totals, Watermarks.read(settings, BATCHES), latest_cut(settings), last_batch(settings)
+    audit = AuditTotals(settings)
+    audit.read()
+    totals = {topic: (audit.of_batches(topic), audit.now(topic)) for topic in TOPICS}
+    return (
+        totals,
+        Watermarks.read(settings, BATCHES),
+        latest_snapshot(settings),
+        last_batch(settings),
+    )
 
 
 def test_old_batches_are_one_row_and_the_totals_stay(

@@ -35,7 +35,7 @@ numbered as (
         *,
         row_number() over (
             partition by account_id, is_purchase order by first_paid_at, invoice_id
-        ) as place
+        ) as row_number
     from invoices
 
 ),
@@ -47,7 +47,7 @@ final as (
         invoice_id,
         case
             when not is_purchase then 'refund'
-            when place = 1 then 'first'
+            when row_number = 1 then 'first'
             else 'repeat'
         end as kind,
         first_paid_at,

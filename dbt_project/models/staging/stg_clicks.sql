@@ -21,7 +21,7 @@ renamed as (
         occurred_at,
 
         ---------- booleans
-        is_gone
+        _is_deleted
     from source
 
 )

@@ -22,7 +22,7 @@ renamed as (
         price,
 
         ---------- booleans
-        is_deleted or is_gone as is_gone
+        is_deleted or _is_deleted as _is_deleted
     from source
 
 )

@@ -28,7 +28,7 @@ renamed as (
         paid_at,
 
         ---------- booleans
-        is_gone
+        _is_deleted
     from source
 
 )

@@ -23,7 +23,7 @@ renamed as (
         deleted_at,
 
         ---------- booleans
-        is_deleted or is_gone as is_gone
+        is_deleted or _is_deleted as _is_deleted
     from source
 
 )

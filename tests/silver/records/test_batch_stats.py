@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.table import bronze_table
 from silver.records import batch_stats
-from silver.records.batch_stats import Arrivals
+from silver.records.batch_stats import BatchStats
 
 TABLE = bronze_table("orders")
 
@@ -37,7 +37,7 @@ def offset(lake: LakeSettings, version: int, **other: Any) -> Mapping[str, Any]:
 
 
 def read(lake: LakeSettings, begin: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Any:
-    return Arrivals.read(lake, {"orders": (begin, end)})
+    return BatchStats.read(lake, {"orders": (begin, end)})
 
 
 def test_messages_and_bytes_are_those_of_the_versions_between_two_offsets(
@@ -50,7 +50,7 @@ def test_messages_and_bytes_are_those_of_the_versions_between_two_offsets(
         zip(actions["num_records"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
     )
     assert found.size == sizes[2] + sizes[3] + sizes[4]
-    assert Arrivals.read(lake, {}) == Arrivals({}, 0)
+    assert BatchStats.read(lake, {}) == BatchStats({}, 0)
 
 
 def test_what_is_only_written_anew_is_not_counted(lake: LakeSettings) -> None:
@@ -84,6 +84,6 @@ def test_nothing_is_told_where_the_log_is_gone_or_rows_were_deleted(
 
 
 def test_few_are_few_in_number_and_in_bytes() -> None:
-    assert Arrivals({"orders": batch_stats.FEW - 1, "users": 1}, batch_stats.SMALL).are_few
-    assert not Arrivals({"orders": batch_stats.FEW, "users": 1}, 0).are_few
-    assert not Arrivals({"orders": 1}, batch_stats.SMALL + 1).are_few
+    assert BatchStats({"orders": batch_stats.FEW - 1, "users": 1}, batch_stats.SMALL).are_few
+    assert not BatchStats({"orders": batch_stats.FEW, "users": 1}, 0).are_few
+    assert not BatchStats({"orders": 1}, batch_stats.SMALL + 1).are_few

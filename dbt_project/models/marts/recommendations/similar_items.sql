@@ -15,7 +15,7 @@ final as (
         count_invoices,
         count_shared_traits,
         case when count_invoices > 0 then 'bought together' else 'alike' end as reason,
-        is_gone or rank > {{ var('similar_items') }} as is_gone
+        _is_deleted or rank > {{ var('similar_items') }} as _is_deleted
     from neighbours
 
 )

@@ -122,7 +122,7 @@ bought as (
 
     select
         pairs.item_id,
-        row_number() over (order by count(*) desc, pairs.item_id asc) as place
+        row_number() over (order by count(*) desc, pairs.item_id asc) as row_number
     from pairs
     inner join items on pairs.item_id = items.item_id
     where pairs.item_id = pairs.other_item_id
@@ -133,7 +133,7 @@ bought as (
 popular as (
 
     select * from bought
-    where place <= {{ var('popular_items') }}
+    where row_number <= {{ var('popular_items') }}
 
 ),
 
@@ -144,7 +144,7 @@ candidates as (
         item_id,
         score_parts,
         count_shared_traits,
-        cast(null as int) as place
+        cast(null as int) as row_number
     from rated_and_placed
     where rank <= {{ count_wanted }}
 
@@ -155,7 +155,7 @@ candidates as (
         popular.item_id,
         cast(0 as bigint) as score_parts,
         cast(0 as bigint) as count_shared_traits,
-        popular.place
+        popular.row_number
     from accounts
     cross join popular
     where not array_contains(accounts.owned_items, popular.item_id)
@@ -174,7 +174,7 @@ judged as (
             else 'popular'
         end as reason,
         sum(count_shared_traits) as count_shared_traits,
-        min(place) as place
+        min(row_number) as row_number
     from candidates
     group by account_id, item_id
 
@@ -189,7 +189,7 @@ ranked as (
             order by
                 score_parts desc,
                 count_shared_traits desc,
-                case when reason = 'popular' then place end asc,
+                case when reason = 'popular' then row_number end asc,
                 item_id asc
         ) as rank
     from judged

@@ -13,7 +13,7 @@ OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
 COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
 
 
-class BookTotals:
+class AuditTotals:
     """Totals of the audit over all batches. Each `read` reads only new rows."""
 
     def __init__(self, settings: LakeSettings) -> None:
