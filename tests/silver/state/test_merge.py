@@ -1,4 +1,4 @@
-"""The latest row of each key, among rows in the driver."""
+"""Tests the choice of the latest row of each key among rows in the driver."""
 
 import datetime as dt
 
@@ -12,7 +12,7 @@ PLACE = pa.struct(
     [("order_time", pa.timestamp("us")), ("ledger", pa.int64()), ("entry", pa.int64())]
 )
 SCHEMA = pa.schema([("id", pa.int64()), ("line", pa.string()), ("position", PLACE)])
-EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Arrow has them
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as in Arrow
 rows = st.tuples(st.integers(-2, 2), st.sampled_from(["a", "b"]), st.integers(0, 20))
 
 
