@@ -20,7 +20,7 @@ LONGEST = 1000
 
 
 class RefusedError(Exception):
-    """The type does not accept the value, or a text is not valid JSON."""
+    """The type does not accept the value, or a payload is not a JSON object."""
 
 
 class Number(str):

@@ -6,7 +6,7 @@ import trustme
 
 
 def issue(folder: Path, name: str) -> bytes:
-    """Write `ca.pem`, `<name>.pem` and `stranger.pem`, an authority that issued neither.
+    """Write `ca.pem`, `<name>.pem`, and `stranger.pem` of an unrelated authority.
 
     Returns:
         The private key of the certificate, as PEM.
