@@ -416,7 +416,7 @@ def _watch_arrow(patch: pytest.MonkeyPatch) -> None:
 
 
 def _watch_broker(patch: pytest.MonkeyPatch) -> None:
-    ask = PulsarAdmin._ask  # noqa: SLF001 - every request to the broker
+    ask = PulsarAdmin._ask  # noqa: SLF001 - all that is asked of the broker
 
     def asked(admin: PulsarAdmin, method: str, path: str, **content: Any) -> Any:
         if method != "GET" and _recording is not None:

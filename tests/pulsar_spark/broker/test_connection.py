@@ -117,7 +117,7 @@ def test_a_topic_lands_over_tls_with_a_token_that_nothing_shows(
     assert land(spark, topic) == [b"one", b"two"]
     read = spark.read.format("pulsar").options(**settings.connection.options(), topic=topic.name)
     frame = read.load()
-    plan = frame._jdf.queryExecution().toString()  # noqa: SLF001 - Python has no other way
+    plan = frame._jdf.queryExecution().toString()  # noqa: SLF001 - Python cannot get it else
     assert frame.count() == 2
     signature = canary.rpartition(".")[2]
     assert signature not in plan
@@ -134,7 +134,7 @@ def test_metadata_that_is_not_utf_8_is_read_over_tls_with_the_token(
     try:
         producer = client.create_producer(f"{topic.name}-partition-0")
         message = _pulsar.MessageBuilder().content(b"one").property(b"name", b"\xff").build()
-        producer._producer.send(message)  # noqa: SLF001 - the public one takes only text
+        producer._producer.send(message)  # noqa: SLF001 - the public one takes text alone
     finally:
         client.close()
     assert land(spark, topic) == [b"one"]

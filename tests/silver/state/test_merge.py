@@ -12,7 +12,7 @@ PLACE = pa.struct(
     [("order_time", pa.timestamp("us")), ("ledger", pa.int64()), ("entry", pa.int64())]
 )
 SCHEMA = pa.schema([("id", pa.int64()), ("line", pa.string()), ("position", PLACE)])
-EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as in Arrow
+EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - as Arrow has them
 rows = st.tuples(st.integers(-2, 2), st.sampled_from(["a", "b"]), st.integers(0, 20))
 
 
