@@ -1,6 +1,7 @@
-"""One broker and one Spark for all tests of a process; tests that use them are marked `jvm`.
+"""Shared fixtures: one broker and one Spark session for all tests of a process.
 
-`make test` runs the suite in two processes at once, which take its tests group by group.
+Tests that use them are marked `jvm`. `make test` runs the suite in two parallel processes, which
+take the tests group by group.
 """
 
 import os
@@ -32,12 +33,12 @@ from shop.generate import generate_shop
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
 E2E = Path(__file__).parent / "e2e"
-ODD = """o'brien "x" ü"""  # the name of a folder, all of which must be quoted somewhere
-SHOP = "shop"  # all tests on the lake of the generated shop, whatever their file
+ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted somewhere
+SHOP = "shop"  # the group of all tests on the generated shop's lake
 
-os.environ["LAKEHOUSE_RESTARTS"] = "0"  # what fails in a test shows at once
-os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-Dlakehouse.suite=tests"  # one that does nothing
-os.environ.update(CREDENTIALS)  # before Java starts, which finds them there
+os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
+os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-Dlakehouse.suite=tests"  # an option without effect
+os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -46,12 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    # The longest first, so that no process has them left when the others are done.
+    # The longest groups first, so that no process is still busy with one when the other is done.
     items.sort(key=lambda item: (group_of(item) != SHOP, item.path.parent != E2E))
 
 
 def group_of(item: pytest.Item) -> str:
-    """Tests of a group run one after the other in one process."""
+    """Return the group of a test; the tests of a group run one after another in one process."""
     return SHOP if "shop_lake" in fixtures_of(item) else item.path.stem
 
 
@@ -61,7 +62,7 @@ def fixtures_of(item: pytest.Item) -> Collection[str]:
 
 @pytest.fixture(scope="session")
 def suite_settings(tmp_path_factory: pytest.TempPathFactory) -> LakeSettings:
-    """Settings of the suite's broker and session; a test takes `settings`, with its own lake."""
+    """Settings of the suite's broker and session; tests use `settings`, which has its own lake."""
     return load_settings(
         home=tmp_path_factory.mktemp("suite"),
         pulsar_url=f"pulsar://127.0.0.1:{free_port()}",
@@ -81,7 +82,7 @@ def broker(suite_settings: LakeSettings) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
-    """A client of the suite's broker that can what the Python client cannot."""
+    """A client of the suite's broker for features that the Python client lacks."""
     with java_gateway(suite_settings) as gateway:
         client = JavaClient(gateway, suite_settings.pulsar_url)
         yield client
@@ -90,7 +91,7 @@ def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
 
 @pytest.fixture(scope="session")
 def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
-    bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # known to it, and folders too
+    bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # it reads folders, too
     session = build_session(suite_settings.model_copy(update=bucket), "tests")
     yield session
     session.stop()
@@ -98,21 +99,21 @@ def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def settings(suite_settings: LakeSettings, tmp_path: Path) -> LakeSettings:
-    """The suite's broker and ports; a home, lake and namespace for this test alone."""
+    """Settings with the suite's broker and ports, and a home, lake and namespace of their own."""
     own = {"home": tmp_path / "home", "pulsar_namespace": f"public/{uuid.uuid4().hex}"}
     return suite_settings.model_copy(update=own)
 
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """The server of the bucket that the suite's Spark knows."""
+    """The S3 server whose bucket the suite's Spark is configured for."""
     with serving(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 
 @pytest.fixture
 def bucket(settings: LakeSettings, s3: S3Server) -> LakeSettings:
-    """Settings whose tables lie in the bucket, below an address of their own."""
+    """Settings whose tables are in the bucket, below a prefix of their own."""
     own = {"lake": f"s3://{BUCKET}/{uuid.uuid4().hex}", "s3_endpoint": s3.address}
     return settings.model_copy(update=own)
 
@@ -127,7 +128,7 @@ def shop_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def collector() -> Iterator[Collector]:
-    """What is told of the lineage of the generated shop."""
+    """The collector of the generated shop's lineage events."""
     with collecting() as running:
         yield running
 
@@ -140,11 +141,10 @@ def shop_lake(
     shop_files: Path,
     collector: Collector,
 ) -> ShopLake:
-    """The generated shop, landed and refined; known to SQL as bronze and silver.
+    """The generated shop, landed and refined, with bronze and silver registered in SQL.
 
-    Gold sees its users masked and hashed, so that all that is tested of gold holds of that too, and
-    of a folder with such a name.
-    Its lineage is told, too, of each batch.
+    Gold reads users with masked and hashed fields, and the lake's folder has an odd name. So all
+    tests of gold cover both. A lineage event is sent for every batch.
     """
     own = {
         "lake": suite_settings.home_dir / ODD,
@@ -156,7 +156,7 @@ def shop_lake(
     settings = suite_settings.model_copy(update=own)
     lake = ShopLake(spark, settings, load_topics(settings.topics))
     lake.fill(shop_files)
-    # What a kill has left of a model that was being created.
+    # The remains of a model that was being created when dbt was killed.
     begun = Path(settings.table_path("gold_build", "stg_users"))
     (begun / "_delta_log" / "_staged_commits").mkdir(parents=True)
     pq.write_table(pa.table({"user_id": [1]}), begun / "part-00000-begun.snappy.parquet")

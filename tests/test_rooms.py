@@ -1,4 +1,4 @@
-"""Some knowledge has one place; import-linter checks the direction of imports beside this."""
+"""Tests that certain knowledge is in one place; import-linter checks the direction of imports."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -10,24 +10,24 @@ from lake.topics.topic_file import load_topics
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop")
-# Words that only these files may have in their literals, and why others may not.
+# Words that may be in literals of these files only, and why.
 KNOWN_BY = {
-    # Spark's checkpoint files: a change of Spark's format must be mended in one place.
+    # Spark's checkpoint files, so that a change of Spark's format affects one place.
     "offsets": "lake/streams/",
     "commits": "lake/streams/",
-    # Delta's log. The purge of `lakehouse forget` deletes what is in it.
+    # Delta's log. The purge of `lakehouse forget` deletes files in it.
     "_delta_log": ("lake/tables/", "lakehouse/erasure/purge.py"),
 }
-# The packages that know no topic, field or model of the shop, and what they may name all the same.
+# The packages that must not refer to topics, fields or models of the shop, and the exceptions.
 ENGINE = ("pulsar_spark", "lake", "bronze", "silver")
 SHOPS_NAMES = {
     ("lake/topics/topic.py", "orders"): "the reserved column that holds the order of each field",
     ("silver/contract/tables.py", "orders"): "the same column of partial updates",
     ("silver/state/partial_updates.py", "orders"): "the same column of partial updates",
 }
-# Names of columns that any domain has, or that the envelope of every message has as well.
+# Column names that are common to all domains, or are also in the envelope of every message.
 COMMON = {"id", "user", "name", "created_at", "updated_at", "event_time"}
-MODULES = 15  # in a folder; gold loses its evaluation to the shop
+MODULES = 15  # per folder; gold is exempt until it loses its evaluation to the shop
 
 
 def files(packages: Iterable[str] = PACKAGES) -> Iterator[Path]:
@@ -36,7 +36,7 @@ def files(packages: Iterable[str] = PACKAGES) -> Iterator[Path]:
 
 
 def literals(file: Path) -> Iterator[str]:
-    """The parts of paths in the literals of a file, without its docstrings."""
+    """Yield the path parts in the literals of a file, without its docstrings."""
     tree = ast.parse(file.read_text())
     documented = ast.Module | ast.ClassDef | ast.FunctionDef
     nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
@@ -55,7 +55,7 @@ def test_one_place_knows_the_files_of_spark_and_delta(word: str) -> None:
 
 
 def names_of_the_shop() -> set[str]:
-    """Its topics, their fields, and the models of its dbt project."""
+    """Return the shop's topics, their fields, and the models of its dbt project."""
     topics = load_topics(ROOT / "shop" / "topics.toml").topics
     fields = {name for topic in topics.values() for name in topic.fields}
     models = {file.stem for file in (ROOT / "dbt_project" / "models").rglob("*.sql")}
@@ -75,7 +75,7 @@ def test_the_engine_names_nothing_of_the_shop() -> None:
 
 
 def identifiers(file: Path) -> Iterator[str]:
-    """The variables, parameters, functions and classes of a file."""
+    """Yield the names of variables, parameters, functions and classes of a file."""
     for node in ast.walk(ast.parse(file.read_text())):
         for part in ("id", "arg", "name"):
             if isinstance(name := getattr(node, part, None), str):

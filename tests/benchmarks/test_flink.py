@@ -1,4 +1,4 @@
-"""The parts of the benchmark beside Flink that need neither Flink nor Spark."""
+"""Tests the parts of the Flink benchmark that need neither Flink nor Spark."""
 
 import json
 import os
@@ -22,7 +22,7 @@ TIME = pa.timestamp("us", "UTC")
 
 
 def rows(*orders: tuple[int, float, int | None], **more: list[int]) -> pa.Table:
-    """Order number, publish time and user's id; and columns of Paimon's own."""
+    """Return rows with order number, publish time and user id, plus Paimon's own columns."""
     return pa.table(
         {
             "invoice_id": pa.array([n for n, _, _ in orders], pa.int64()),
@@ -89,7 +89,7 @@ def test_of_the_rows_of_a_key_paimons_last_one_holds(tmp_path: Path) -> None:
 
 
 def snapshot(table: Path, number: int, added: pa.Table, at: float) -> None:
-    """Write a snapshot as Paimon does, of one bucket, with what is read of it."""
+    """Write a snapshot with one bucket as Paimon does, with only the parts that are read."""
     for folder in ("snapshot", "manifest", "bucket-0"):
         (table / folder).mkdir(exist_ok=True)
     kinds = added["_VALUE_KIND"].cast(pa.int8())

@@ -1,4 +1,4 @@
-"""What a broker or a disk does to a running stream."""
+"""Tests a running stream with failures of the broker or the disk."""
 
 import contextlib
 import os
@@ -42,7 +42,7 @@ def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
 
 
 class FragileBroker:
-    """A broker of its own, whose clients all reach it through a proxy."""
+    """A separate broker that clients reach only through a proxy."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class FragileBroker:
         self._broker.stop()
 
     def bookie_port(self) -> int:
-        """The port that the bookie keeps, as ledgers name it by that."""
+        """The port that the bookie must keep, because ledgers refer to it."""
         cookie = self._settings.home_dir / "pulsar" / "bookkeeper" / "current" / "VERSION"
         [port] = re.findall(r'bookieHost: ".*:(\d+)"', cookie.read_text())
         return int(port)
@@ -113,7 +113,7 @@ def payloads(topic: LiveTopic) -> list[bytes]:
 
 
 def landed(topic: LiveTopic, stream: Stream, count: int) -> list[bytes]:
-    """The payloads, once there are as many as expected, or none comes any more."""
+    """Return the payloads once there are `count` of them or the stream has stopped."""
 
     def look() -> list[bytes]:
         found = payloads(topic)
@@ -131,7 +131,7 @@ def numbered(first: int, end: int) -> list[Outgoing]:
 def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
     topic: LiveTopic, stream: Stream
 ) -> None:
-    """As when another broker takes it over: connections are cut."""
+    """As when another broker takes over the topic: connections are closed."""
     topic.send(numbered(0, 50))
     landed(topic, stream, 50)
     with PulsarAdmin(topic.settings.connection) as admin:
@@ -143,7 +143,7 @@ def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
 
 
 def test_transactions_of_a_topic_are_told_while_its_broker_loads_it(topic: LiveTopic) -> None:
-    """The broker says of those of a topic it has not loaded that there is no such topic."""
+    """The broker answers "no such topic" for transactions of a topic it has not loaded."""
     [sent] = topic.send([Outgoing(b"here", key="1")])
     partition = f"{topic.name}-partition-{sent.partition}"
     with PulsarAdmin(topic.settings.connection) as admin:
@@ -177,7 +177,7 @@ def test_a_stream_outlives_a_restart_of_the_broker(
 def test_a_stream_outlives_cut_connections_while_it_reads(
     fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Stream
 ) -> None:
-    """Messages so large that connections break in their midst."""
+    """The messages are so large that connections break in the middle of one."""
     cuts, sent = 0, 0
     for _ in range(8):
         fragile_topic.send([Outgoing(b"%04d" % n + bytes(300_000)) for n in range(sent, sent + 20)])
@@ -191,7 +191,7 @@ def test_a_stream_outlives_cut_connections_while_it_reads(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, where one may be mounted."""
+    """A small separate file system; the test skips if it cannot be mounted."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
@@ -234,7 +234,7 @@ def fill(file: Path) -> None:
 
 
 def wait_for_a_reader_and_cut(fragile: FragileBroker, topic: LiveTopic) -> int:
-    """Cut when a connection is open, or everything sent is landed already."""
+    """Break the open connections, unless all messages have landed; returns how many were broken."""
 
     def cut() -> int:
         with PulsarAdmin(topic.settings.connection) as admin:

@@ -1,4 +1,4 @@
-"""Bronze with a real broker: every message once, and nothing that is lost goes unnoticed."""
+"""Tests that bronze lands each message of a real broker once and detects every loss."""
 
 import random
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
 
 @pytest.fixture
 def land(spark: SparkSession, topic: LiveTopic) -> Callable[[], None]:
-    """Lands what is there, in a query of its own: each call is a restart."""
+    """A function that lands all messages with a new query, so each call is a restart."""
 
     def land_it() -> None:
         await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
@@ -55,7 +55,7 @@ def landed(settings: LakeSettings) -> list[Sent]:
 
 
 def some(count: int, seed: int = 1) -> list[Outgoing]:
-    """Messages of all kinds: keyed or not, empty, no text, with and without properties."""
+    """Return messages of all kinds: keyed or not, empty, not text, with and without properties."""
     rng = random.Random(seed)
     return [
         Outgoing(
@@ -71,7 +71,7 @@ def some(count: int, seed: int = 1) -> list[Outgoing]:
 def test_every_message_lands_once_byte_for_byte_through_restarts(
     topic: LiveTopic, land: Callable[[], None]
 ) -> None:
-    """Invariant 1: batched and single messages, and a partition that is added in between."""
+    """Invariant 1, for batched and single messages, with a partition added in between."""
     sent = topic.send(some(60), batched=True)
     land()
     assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
@@ -88,7 +88,7 @@ def test_every_message_lands_once_byte_for_byte_through_restarts(
 def test_a_batch_whose_commit_was_lost_is_not_landed_twice(
     topic: LiveTopic, land: Callable[[], None], monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    """Invariant 6: the driver dies after the table's commit and before its own."""
+    """Invariant 6: the driver dies after the table's commit, before the checkpoint's commit."""
     monkeypatch.setattr(landing, "FEW", few)
     sent = topic.send(some(10))
     land()
@@ -107,7 +107,7 @@ TEARS = [lambda text: "", lambda text: text[: len(text) // 2], lambda text: text
 def test_a_torn_file_of_the_checkpoint_is_named_with_a_remedy_that_loses_nothing(
     topic: LiveTopic, land: Callable[[], None], tear: Callable[[str], str]
 ) -> None:
-    """As after a power cut. Three cases: the batch is committed, landed, or only planned."""
+    """As after a power cut; the batch is either committed, landed, or only planned."""
     sent = topic.send(some(10))
     land()
     checkpoint = Path(topic.settings.checkpoint_path(f"bronze.{NAME}"))
@@ -216,7 +216,7 @@ def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None
 def test_a_new_checkpoint_on_an_old_table_is_refused(
     topic: LiveTopic, land: Callable[[], None]
 ) -> None:
-    """Invariant 6: with it, everything would land twice."""
+    """Invariant 6: otherwise, everything would land twice."""
     topic.send(some(3))
     land()
     checkpoint = Path(topic.settings.checkpoint_path(f"bronze.{NAME}"))
@@ -229,7 +229,7 @@ def test_a_new_checkpoint_on_an_old_table_is_refused(
 def test_an_old_checkpoint_without_its_table_is_refused(
     topic: LiveTopic, land: Callable[[], None]
 ) -> None:
-    """Invariant 6: with it, what was landed before would be missing."""
+    """Invariant 6: otherwise, earlier messages would be missing."""
     topic.send(some(3))
     land()
     table = Path(topic.settings.table_path("bronze", NAME))

@@ -1,9 +1,9 @@
-"""kill -9 of the driver at seeded points: every message is landed once, whatever was going on.
-A SIGTERM at last: it ends as it was told to, with exit code 0.
+"""Tests that every message lands once although the driver is killed at seeded points.
 
-The driver is `lakehouse bronze` in a process group of its own: Python, JVM and workers die at once.
-A point is a file that Spark or Delta writes (the n-th of a kind), and a while after it; or a while
-after the start. There are LAKEHOUSE_KILLS of them, 3 if not set, as each takes a start of Spark.
+The driver is `lakehouse bronze` in its own process group, so `kill -9` ends Python, JVM and workers
+at once. A point is a delay after Spark or Delta writes its n-th file of a kind, or after the start.
+There are LAKEHOUSE_KILLS points, 3 if not set, because each requires a start of Spark. A final
+SIGTERM must end the driver with exit code 0.
 """
 
 import os
@@ -40,7 +40,7 @@ fields = { id = "long" }
 
 
 class Point(NamedTuple):
-    """Where to kill: so many seconds after the `count`-th new file of a log, or after the start."""
+    """When to kill: `seconds` after the `count`-th new file of a log, or after the start."""
 
     log: str | None
     count: int
@@ -58,7 +58,7 @@ def points(seed: int) -> list[Point]:
 
 
 class Driver:
-    """Starts `lakehouse bronze` on one lake, and watches the files it writes."""
+    """Starts `lakehouse bronze` on one lake and watches the files it writes."""
 
     def __init__(self, settings: LakeSettings, folder: Path) -> None:
         (folder / "topics.toml").write_text(TOPICS)
@@ -92,7 +92,7 @@ class Driver:
             )
 
     def kill_at(self, point: Point) -> None:
-        """Start it, let it come to the point, and kill it."""
+        """Start the driver, wait until it reaches the point, and kill it."""
         begun = self._files(point.log)
         process = self.start()
         deadline = time.monotonic() + SECONDS_PER_KILL
@@ -105,7 +105,7 @@ class Driver:
         process.wait()
 
     def _files(self, log: str | None) -> set[str]:
-        """The files of a log; without the drafts, which are hidden, and checksums."""
+        """Return the files of a log, without hidden drafts and checksums."""
         if log is None or not self._folders[log].exists():
             return set()
         names = os.listdir(self._folders[log])

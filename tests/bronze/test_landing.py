@@ -1,4 +1,4 @@
-"""One batch into a bronze table: by the driver or by Spark's tasks, and once."""
+"""Tests that a batch lands once in a bronze table, written by the driver or by Spark's tasks."""
 
 import datetime as dt
 import json
@@ -24,14 +24,14 @@ NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
 
 
 def begun(spark: SparkSession, settings: LakeSettings, table: TableSpec) -> Checkpoint:
-    """The checkpoint of a query that Spark has started."""
+    """Return the checkpoint of a query that Spark has started."""
     checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
     (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
     return checkpoint
 
 
 def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
-    """Of two partitions, the second with keys, times and properties."""
+    """Return messages of two partitions, the second with keys, times and properties."""
     sent = b"\xff\x00", NOON, NOON, NOON
     raw = b"\xff", [(b"n", b"\xff")], "properties"
     rows = [
@@ -44,7 +44,7 @@ def messages(spark: SparkSession, first: int, count: int) -> DataFrame:
 
 
 def planned(checkpoint: Checkpoint, batch: int, estimate: Estimate | None) -> None:
-    """Plan a batch as the source and Spark do; without an estimate as older versions did."""
+    """Plan a batch as the source and Spark do; older versions did so without an estimate."""
     stored: OffsetJson = {f"persistent://public/default/{NAME}": {"ledger": 1, "entry": batch}}
     if estimate:
         stored = with_estimate(stored, estimate)
@@ -54,14 +54,14 @@ def planned(checkpoint: Checkpoint, batch: int, estimate: Estimate | None) -> No
 
 
 def finished(checkpoint: Checkpoint, batch: int) -> None:
-    """Commit a batch, as Spark does."""
+    """Commit a batch as Spark does."""
     log = Path(checkpoint.path, "commits")
     log.mkdir(exist_ok=True)
     (log / str(batch)).touch()
 
 
 class Lander:
-    """Lands batches of one table, and counts how often messages are read."""
+    """Lands batches of one table and counts how often messages are read."""
 
     def __init__(self, spark: SparkSession, settings: LakeSettings) -> None:
         self._spark = spark
@@ -82,7 +82,7 @@ class Lander:
         """Land a batch twice, as after a crash that lost its commit.
 
         Returns:
-            Which way it took, and how many of its messages were read.
+            Which way the batch took, and how many of its messages were read.
         """
         payload = F.expr(f"cast(repeat('x', {size}) AS binary)")
         rows = messages(self._spark, self._sent, count).withColumn("payload", payload)
@@ -123,7 +123,7 @@ class Lander:
 def lander(
     spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Lander]:
-    """Takes up to 20 messages for few, and 20,000 bytes for as many as the driver can hold."""
+    """A lander for which 20 messages are few, and which can hold 20,000 bytes in the driver."""
     monkeypatch.setattr(landing, "FEW", 20)
     monkeypatch.setattr(landing, "DRIVER_BYTES", 20_000)
     monkeypatch.setattr(landing, "GROWTH", 2)
@@ -195,7 +195,7 @@ def test_a_batch_that_takes_more_memory_than_estimated_teaches_how_much_the_next
 def test_a_batch_that_was_under_way_when_the_driver_died_must_be_far_smaller(
     lander: Lander,
 ) -> None:
-    """The driver may have died because it could not hold the batch, and would die again."""
+    """The driver may have died because it could not hold the batch, and could die again."""
     few = Estimate(9, landing.DRIVER_BYTES // landing.GROWTH // 10)
     very_few = Estimate(9, landing.DRIVER_BYTES // landing.GROWTH // landing.CAUTION)
     ways = []
@@ -226,7 +226,7 @@ def test_a_stream_reads_each_message_once_while_small_files_become_one(
     for batch in range(8):
         planned(checkpoint, batch, Estimate(5, 500))
         running.land(messages(spark, batch * 5, 5), batch)
-        if batch in (1, 4, 7):  # behind two, with the compaction of batch 3 between, and of 6
+        if batch in (1, 4, 7):  # two batches late, with the compaction of 3 or 6 between
             read_on()
     checkpoint.release()
     assert len(DeltaTable(path).file_uris()) < 8

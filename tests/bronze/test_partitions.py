@@ -1,4 +1,4 @@
-"""Partitions are added to a topic, so keys move, also between partitions that were there before."""
+"""Tests topics with added partitions, where keys also move between the old partitions."""
 
 import json
 from typing import Any
@@ -20,14 +20,14 @@ NOTHING = range(0)
 
 
 class Changelog:
-    """A topic in which one producer writes each key again and again, and what it wrote last."""
+    """A topic whose producer writes each key repeatedly; `latest` has the last values."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self.topic = LiveTopic(settings, "things", 2)
         self.latest: dict[int, str] = {}
 
     def write(self, value: str, *, deleted: range = NOTHING) -> None:
-        """By a client of its own, which asks for the partitions of now."""
+        """Write each key with a new client, which asks for the current partitions."""
         self.latest |= dict.fromkeys(KEYS, value)
         for key in deleted:
             del self.latest[key]
@@ -40,13 +40,13 @@ class Changelog:
         )
 
     def begin_ledger(self, partition: int) -> None:
-        """From now on its ledger is later than those of the other partitions."""
+        """Begin a new ledger in a partition, later than those of the other partitions."""
         with PulsarAdmin(self.topic.settings.connection) as admin:
             admin.unload(f"{self.topic.name}-partition-{partition}")
 
 
 class Reading:
-    """One that reads the topic as a query does, in this process."""
+    """Reads the topic as a query does, but in this process."""
 
     def __init__(self, topic: LiveTopic, name: str) -> None:
         self._source = {**topic.settings.connection.options(), "topic": topic.name}
@@ -55,7 +55,7 @@ class Reading:
         self.rows: list[dict[str, Any]] = []
 
     def land(self) -> None:
-        """What is there, in a batch, planned by a process that is started for it."""
+        """Land all messages in one batch, with a new reader."""
         reader = PulsarStreamReader(self._options)
         begin = reader.initialOffset() if self._stood is None else self._stood
         end = reader.latestOffset(begin, ReadAllAvailable())
@@ -66,14 +66,14 @@ class Reading:
         reader.stop()
 
     def replayed(self) -> list[dict[str, Any]]:
-        """The same messages, as `lakehouse replay` reads them once more."""
+        """Return the same messages as `lakehouse replay` reads them again."""
         end = {"endingPosition": json.dumps(self._stood)}
         reader = PulsarBatchReader(PulsarOptions.parse({**self._source, **end}))
         tasks = reader.partitions()
         return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
 
     def current(self) -> dict[int, str]:
-        """What the last message of each key says, in the order in which they were landed."""
+        """Return the content of each key's last message, in the order of bronze."""
         last: dict[str, dict[str, Any]] = {}
         for row in sorted(self.rows, key=order):
             last[row["key"]] = row
@@ -86,7 +86,7 @@ def order(row: dict[str, Any]) -> tuple[Any, ...]:
     return position._replace(order_time=row["order_time"]).order
 
 
-@pytest.mark.parametrize("added", ["slowly", "at once"])  # at once, as all code is loaded by then
+@pytest.mark.parametrize("added", ["slowly", "at once"])  # at once: all code is loaded by then
 def test_a_later_message_of_a_producer_wins_wherever_its_key_goes(
     broker: Broker, settings: LakeSettings, added: str
 ) -> None:

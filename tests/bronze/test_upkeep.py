@@ -1,4 +1,4 @@
-"""A bronze table stays small, and what somebody has still to read stays there."""
+"""Tests that a bronze table stays small and keeps the files that readers still need."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> LakeSettings:
 
 @pytest.fixture
 def upkeep(lake: LakeSettings) -> BronzeUpkeep:
-    """Of a table with many small files, whose day is over."""
+    """The upkeep of a table with many small files from a day that is over."""
     path = TABLE.path(lake)
     schema = deltalake.Schema.from_arrow(SCHEMA)
     configuration = {**TABLE.properties, **NOTHING_IS_KEPT}
@@ -51,7 +51,7 @@ def files(lake: LakeSettings) -> int:
 
 
 def reader(lake: LakeSettings, version: int | None) -> None:
-    """The checkpoint of a query that has come to a version of the table, or has only begun."""
+    """Write the checkpoint of a query that has reached a version, or None if it has just begun."""
     folder = Path(lake.checkpoint_path("silver"))
     offset = {"reservoirId": str(DeltaTable(TABLE.path(lake)).metadata().id)}
     for log in ("offsets", "commits"):
@@ -97,7 +97,7 @@ def test_files_of_old_versions_are_deleted_once_a_day(
 def test_what_a_query_has_still_to_read_is_kept(
     upkeep: BronzeUpkeep, lake: LakeSettings, stand: str
 ) -> None:
-    # The next version to read is the one after that of the compaction, which is yet to come.
+    # The next version to read is the one after the compaction, which has not run yet.
     versions = {"caught up": DeltaTable(TABLE.path(lake)).version() + 2, "not begun": None}
     reader(lake, versions.get(stand, 5))
     if stand == "behind":

@@ -1,4 +1,4 @@
-"""Another domain through the same code, with only another topic file: a bank."""
+"""Tests that a different domain, a bank, needs only a different topic file."""
 
 import csv
 import datetime as dt
@@ -51,7 +51,7 @@ def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLak
 
 
 def message(topic: Topic, row: Mapping[str, str]) -> bytes:
-    """A row as the bank's own system might send it: what is odd in it stays so."""
+    """Encode a row as the bank's own system might send it, odd values included."""
     numbers = {"int": int, "decimal(12,2)": float}
     fields = {name: numbers.get(spec.type, str)(row[name]) for name, spec in topic.fields.items()}
     return json.dumps(fields).encode()

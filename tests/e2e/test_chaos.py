@@ -1,7 +1,8 @@
-"""kill -9 of the broker, of the driver with its executors, of a Python worker and of dbt, at random
-and under load: then bronze, silver and gold are what plain Python says of the broker's messages.
+"""Tests that bronze, silver and gold are correct after random kills under load.
 
-It takes LAKEHOUSE_CHAOS seconds, and minutes to catch up; where that is not set it is left out.
+The broker, the driver with its executors, a Python worker and dbt are killed with `kill -9`. Then
+the tables are compared with what plain Python computes from the broker's messages. The test takes
+LAKEHOUSE_CHAOS seconds, plus minutes to catch up; it is skipped if the variable is not set.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ pytestmark = [
 
 
 class Shop:
-    """Publishes through every fault; knows what the broker said that it has."""
+    """Publishes through every fault, and counts the messages that the broker acknowledged."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
@@ -88,7 +89,7 @@ class Shop:
 
 
 class Lakehouse:
-    """A broker, `lakehouse up` and `lakehouse gold` as processes of their own, and their end."""
+    """Starts and kills a broker, `lakehouse up` and `lakehouse gold` as separate processes."""
 
     def __init__(self, settings: LakeSettings, folder: Path) -> None:
         self._settings = settings
@@ -104,9 +105,9 @@ class Lakehouse:
         self.killed: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Start what does not run, as whoever operates it does.
+        """Start the processes that are not running, as an operator does.
 
-        An `up` that finds no broker starts one, too; then either of the two gives way.
+        `up` also starts a broker if it finds none; then one of the two brokers gives way.
         """
         if not broker_answers(self._settings):
             with contextlib.suppress(LakehouseError):
@@ -123,7 +124,7 @@ class Lakehouse:
                     )
 
     def kill(self, victim: str) -> None:
-        """End one of it with SIGKILL, if it is there."""
+        """Kill one of the processes with SIGKILL, if it is running."""
         found = {
             "broker": self._broker,
             "driver": lambda: children(self._jobs["up"].pid, lambda _: True),
@@ -134,7 +135,7 @@ class Lakehouse:
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        until(lambda: not any(map(lives, found)), f"the end of {victim}")  # it has ports
+        until(lambda: not any(map(lives, found)), f"the end of {victim}")  # frees its ports
         self.killed[victim] += bool(found)
 
     def _broker(self) -> list[int]:
@@ -158,7 +159,7 @@ def lives(pid: int) -> bool:
 
 
 def children(pid: int, wanted: Callable[[str], bool]) -> list[int]:
-    """A process and those that it has started, as far as their command lines are wanted."""
+    """Return a process and its descendants, filtered by their command lines."""
     parents, commands = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -172,7 +173,7 @@ def children(pid: int, wanted: Callable[[str], bool]) -> list[int]:
 
 
 def messages_of(lake: ShopLake) -> list[Message]:
-    """All messages that the broker holds."""
+    """Return all messages that the broker stores."""
     found = []
     client = lake.settings.connection.client()
     for name in lake.topics.topics:
@@ -194,7 +195,7 @@ def messages_of(lake: ShopLake) -> list[Message]:
 
 
 def booked(lake: ShopLake) -> int:
-    """Messages that silver has booked."""
+    """Return the number of messages in silver's audit table."""
     if not RECONCILIATION.exists(lake.settings):
         return 0
     table = DeltaTable(RECONCILIATION.path(lake.settings)).to_pyarrow_table()

@@ -1,4 +1,4 @@
-"""docker-compose.yaml is valid, and what it names exists. No daemon: it is not run here."""
+"""Tests that docker-compose.yaml is valid and refers only to things that exist; nothing is run."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from lakehouse import cli
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docker-compose.yaml").read_text()
-MERGED = yaml.safe_dump(yaml.safe_load(TEXT))  # the validator knows no YAML merge keys
+MERGED = yaml.safe_dump(yaml.safe_load(TEXT))  # the validator does not support YAML merge keys
 SERVICES = yaml.safe_load(TEXT)["services"]
 
 

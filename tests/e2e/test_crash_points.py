@@ -1,7 +1,7 @@
-"""Each command, stopped at each of its durable writes, and run again: it ends as if undisturbed.
+"""Tests that each command, killed at any durable write and run again, ends as if undisturbed.
 
-`make test` takes a seeded sample of the points of each, `make nightly` all of them.
-A new command is registered in `SCENARIOS`, or in `EXEMPT` with the reason.
+`make test` tries a seeded sample of the points of each command, `make nightly` all of them.
+Register a new command in `SCENARIOS`, or in `EXEMPT` with the reason.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ EXEMPT = {
     "savepoint list": "it only reads",
     "sql-user list": "it only reads",
 }
-# Which run it was, and when: that differs from run to run.
+# Columns that identify the run or its time, and so differ from run to run.
 VOLATILE = {
     *("silver_batch", "arrived_batch", "committed_at", "forgotten_at", "recorded_at"),
     *("published_at", "versions", "built_versions", "silver_versions", "silver_position"),
@@ -101,7 +101,7 @@ LOOSE = TOPICS.replace('name = "string"', 'name = { type = "string", required = 
 class Case:
     """A command on a lake.
 
-    also: what else must be as after an undisturbed run.
+    also: returns further state that must be the same as after an undisturbed run.
     """
 
     settings: LakeSettings
@@ -111,7 +111,7 @@ class Case:
 
 
 class Base(NamedTuple):
-    """A lake to copy, with the broker's subscriptions that belong to it."""
+    """A lake to copy, with its subscriptions on the broker."""
 
     settings: LakeSettings
     topics: TopicFile
@@ -125,7 +125,7 @@ class Base(NamedTuple):
 
 
 class World:
-    """What scenarios run on."""
+    """The fixtures and folders that scenarios use."""
 
     def __init__(self, request: pytest.FixtureRequest, spark: SparkSession, folder: Path) -> None:
         self._request = request
@@ -138,7 +138,7 @@ class World:
         return found
 
     def case(self, run: Callable[[LakeSettings], object], **other: Any) -> Case:
-        """A command on a copy of the base."""
+        """Return a case that runs a command on a copy of the base lake."""
         copied = self.base.copy(self.folder / "home")
         return Case(copied, run, self.base.broker, **other)
 
@@ -150,7 +150,7 @@ def base(
     suite_settings: LakeSettings,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Base:
-    """A savepoint; then messages that are refined, that have landed, and that were sent alone."""
+    """A lake with a savepoint, then messages: some refined, some only landed, some only sent."""
     folder = tmp_path_factory.mktemp("base")
     own = {"home": folder / "home", "pulsar_namespace": f"public/{folder.name}"}
     settings = suite_settings.model_copy(update=own)
@@ -171,7 +171,7 @@ def base(
 
 
 def send(lake: ShopLake, turn: int) -> None:
-    """People that are new or changed, one without a name; visits of known and unknown people."""
+    """Send new and changed people, one without a name, and visits of known and unknown people."""
     people = [{"id": turn, "name": f"n{turn}"}, {"id": 0, "name": f"v{turn}"}, {"id": 50 + turn}]
     visits = [{"id": 10 * turn + n, "person": turn + n, "place": f"p{n}"} for n in range(2)]
     for topic, sent in (("people", people), ("visits", visits)):
@@ -247,7 +247,7 @@ def quarantine_discard(world: World) -> Case:
 
 
 def publish_table_(world: World) -> Case:
-    """What has changed since it was published; a message that is sent twice is dropped."""
+    """Publish the changes since the last run; the broker drops a message that is sent twice."""
     with PulsarAdmin(world.base.settings.connection) as admin:
         admin.deduplicate(world.base.settings.pulsar_namespace)
 
@@ -272,7 +272,7 @@ def publish_table_(world: World) -> Case:
 
 
 def gold(world: World) -> Case:
-    """All that is written but by dbt, which gold/test_build.py kills: a model and an increment."""
+    """Build a model and an increment; dbt itself is killed in gold/test_build.py instead."""
     settings = load_settings(home=world.folder / "home")
 
     def run(settings: LakeSettings, batch: int = 1) -> None:
@@ -347,7 +347,7 @@ SELECT user_id, max(user.email_address) AS email_address FROM enriched_orders GR
 
 
 def forget(world: World) -> Case:
-    """Of two merged accounts."""
+    """Forget a person with two merged accounts."""
     lake = lake_of_people(world.spark, world.folder)
     StandInForDbt(lake.settings).run()
     return Case(lake.settings, lambda settings: forget_her(lake, settings), also=traces)
@@ -384,7 +384,7 @@ def forget_her(lake: SilverLake, settings: LakeSettings) -> None:
 
 
 class StandInForDbt:
-    """A model of gold as dbt would make it, of what silver has now; dbt would take too long."""
+    """Writes a gold model from the current silver, as dbt would; dbt itself would take too long."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
@@ -408,7 +408,7 @@ def stand_in(settings: LakeSettings, **_: object) -> Iterator[StandInForDbt]:
 
 
 def traces(settings: LakeSettings) -> list[str]:
-    """The files that have something of her, raw or decoded."""
+    """Return the files that contain data of the person, raw or decoded."""
     found = []
     for file in settings.home_dir.rglob("*"):
         if file.is_file():
@@ -482,7 +482,7 @@ def test_a_command_that_was_killed_at_any_write_is_finished_by_running_it_again(
 def differences(
     case: Case, point: Point, right: dict[str, object], subscriptions: Subscriptions
 ) -> Iterator[str]:
-    """What is otherwise than after an undisturbed run, when the command is run on a killed lake."""
+    """Run the command on a killed lake and yield the differences from an undisturbed run."""
     settings = case.settings.model_copy(update={"home": point.home})
     where = f"killed at point {point.number}, before: {point.before}:"
     if case.broker:
@@ -504,9 +504,9 @@ def differences(
 
 
 def stand_no_later(found: Subscriptions, right: Subscriptions) -> bool:
-    """Whether the broker keeps all that it should.
+    """Return whether the subscriptions keep all messages they should.
 
-    A stream moves its subscription after the batch, and with the next one if it was killed between.
+    A stream moves its subscription after the batch, or with the next batch if it was killed before.
     """
     return all(
         found[partition].keys() == wanted.keys()
@@ -516,7 +516,7 @@ def stand_no_later(found: Subscriptions, right: Subscriptions) -> bool:
 
 
 def state(case: Case, settings: LakeSettings) -> dict[str, object]:
-    """What a command has left: rows, places of streams, the broker's subscriptions, other files."""
+    """Return the state after a command: rows, stream positions, subscriptions and other files."""
     found: dict[str, object] = {"also": case.also(settings), "files": files_beside(settings)}
     for layer in ("bronze", "silver", BUILT, "gold"):
         for name, path in delta_tables(settings, layer).items():
@@ -533,7 +533,10 @@ def state(case: Case, settings: LakeSettings) -> dict[str, object]:
 
 
 def rows(path: str) -> list[str]:
-    """Of a table; of books the sums, as what was interrupted may be booked in two parts."""
+    """Return the rows of a table as text.
+
+    For the audit table these are the sums, because an interrupted batch may be booked in two parts.
+    """
     table = pa.table(DeltaTable(path).scan())
     kept = [name for name in table.column_names if name not in VOLATILE]
     if path.endswith("/reconciliation"):
@@ -546,7 +549,7 @@ def rows(path: str) -> list[str]:
 
 
 def unread(settings: LakeSettings, end: Any) -> object:
-    """Where a stream stands in its source; in a table, the rows that it has not read."""
+    """Return a stream's position in its source; for a table, whether it has unread versions."""
     if "reservoirId" not in end:
         return end
     for path in delta_tables(settings, "bronze").values():
@@ -557,7 +560,7 @@ def unread(settings: LakeSettings, end: Any) -> object:
 
 
 def files_beside(settings: LakeSettings) -> list[str]:
-    """Files that are no table's, nor Spark's."""
+    """Return the files that belong neither to a table nor to Spark."""
     home = settings.home_dir
     paths = (file.relative_to(home) for file in home.rglob("*") if file.is_file())
     theirs = {"spark", "logs", "offsets", "commits", "bronze", "silver", "gold", BUILT}
@@ -572,7 +575,7 @@ def files_beside(settings: LakeSettings) -> list[str]:
 def test_a_forget_that_is_killed_by_the_system_is_finished_by_running_it_again(
     commits: int, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """`kill -9` of the real command, once it has written its plan and made some commits."""
+    """The real command gets `kill -9` after it has written its plan and made some commits."""
     lake = lake_of_people(spark, tmp_path)
     environment = {
         **os.environ,

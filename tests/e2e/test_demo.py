@@ -1,4 +1,4 @@
-"""The commands a user starts with, as a user starts them: `demo`, then `up`, on one folder."""
+"""Tests the first commands a user runs, `demo` and then `up`, in the same folder."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 
 
 class Home:
-    """A folder, and ports, of its own."""
+    """A separate folder and separate ports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,7 +71,7 @@ class Home:
         return {row["table"]: row for row in rows}
 
     def processes(self) -> list[str]:
-        """Commands of the processes that have this folder in their command line."""
+        """Return the command lines that contain this folder."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
@@ -158,7 +158,7 @@ def running(demo: Outcome, home: Home) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(check: Any, seconds: float = 60) -> None:
-    """Wait until a check no longer raises, at most so long."""
+    """Wait until a check no longer raises, at most `seconds`."""
     Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True)(check)
 
 
@@ -208,7 +208,7 @@ def test_up_says_where_it_serves(running: subprocess.Popen[str], home: Home) -> 
 
 def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
     up = psutil.Process(running.pid)
-    # TCP alone: by UDP, the broker asks name servers, and serves nothing.
+    # Only TCP: the broker uses UDP for DNS queries, and serves nothing on it.
     listening = {
         connection.laddr
         for process in (up, *up.children(recursive=True))

@@ -1,5 +1,7 @@
-"""The manifests of deploy/kubernetes are valid, and what they and docs/deploying.md name exists. No
-cluster: nothing is applied here."""
+"""Tests that the manifests in deploy/kubernetes are valid.
+
+What they and docs/deploying.md refer to must exist. There is no cluster, so nothing is applied.
+"""
 
 import copy
 import importlib.metadata
@@ -40,14 +42,16 @@ GOLD = NAMED["StatefulSet", "lakehouse-gold"]
 POD = GOLD["spec"]["template"]["spec"]
 [CONTAINER] = POD["containers"]
 SETTINGS: dict[str, str] = NAMED["ConfigMap", "lakehouse"]["data"]
-# The names of Spark's settings of Kubernetes, as they are in its own code.
+# Spark's own code, which contains the names of its Kubernetes settings.
 [JAR] = (Path(pyspark.__file__).parent / "jars").glob("spark-kubernetes_*.jar")
 KUBERNETES = zipfile.ZipFile(JAR).read("org/apache/spark/deploy/k8s/Config$.class")
 
 
 def check(manifest: Manifest) -> None:
-    """Compare with the schemas of Kubernetes, or with the operator's models, which ignore what
-    they do not know: it is missing from what they give back."""
+    """Validate a manifest against the Kubernetes schemas or the operator's models.
+
+    The models ignore unknown fields, so such a field is missing from the result of the conversion.
+    """
     if manifest["kind"] != "SparkApplication":
         validate(manifest, VERSION, strict=True)
         return
@@ -57,7 +61,7 @@ def check(manifest: Manifest) -> None:
 
 
 def unknown(manifest: Any, known: Any, place: str = "") -> list[str]:
-    """The places of a manifest that are not the same in what is known of it."""
+    """Return the paths at which a manifest differs from its converted form."""
     if isinstance(manifest, dict) and isinstance(known, dict):
         each = [unknown(manifest[k], known.get(k), f"{place}.{k}") for k in manifest]
     elif isinstance(manifest, list) and isinstance(known, list):
@@ -69,7 +73,7 @@ def unknown(manifest: Any, known: Any, place: str = "") -> list[str]:
 
 
 def values(key: str, within: Any) -> list[Any]:
-    """All values that a key has anywhere within a manifest."""
+    """Return all values of a key anywhere in a manifest."""
     if isinstance(within, list):
         return [value for each in within for value in values(key, each)]
     if not isinstance(within, dict):
@@ -79,7 +83,7 @@ def values(key: str, within: Any) -> list[Any]:
 
 
 def flat(key: str, within: Any) -> list[Any]:
-    """All members of the lists that a key has."""
+    """Return all members of the lists that are values of a key."""
     return [each for found in values(key, within) for each in found]
 
 
@@ -182,7 +186,7 @@ def test_no_two_drivers_or_builds_run_at_once() -> None:
         assert "podName" not in manifest["spec"]["driver"]  # the operator's own, one per job
         restart = manifest["spec"]["restartPolicy"]
         assert restart["type"] == "Always"
-        # Without these the operator fails to reckon when to start a job again.
+        # Without these the operator cannot compute when to restart a job.
         assert restart["onFailureRetryInterval"] >= 1
         assert restart["onSubmissionFailureRetryInterval"] >= 1
     assert GOLD["spec"]["replicas"] == 1

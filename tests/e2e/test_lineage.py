@@ -1,4 +1,4 @@
-"""Lineage as a collector gets it: from the topics to the marts, by OpenLineage's specification."""
+"""Tests the OpenLineage events that a collector receives, from the topics to the marts."""
 
 import csv
 from collections import defaultdict
@@ -31,7 +31,7 @@ Node = tuple[str, str]
 
 @pytest.fixture(scope="module")
 def events(collector: Collector, gold: BuildResult) -> list[Event]:
-    """What was told until gold was built for the first time."""
+    """The events up to the end of the first gold build."""
     assert gold.published is not None
     first = next(each for each in collector.of("gold") if each["eventType"] == "COMPLETE")
     return collector.events[: collector.events.index(first) + 1]
@@ -50,7 +50,7 @@ def topic(lake: ShopLake, name: str) -> Node:
 
 
 def runs(events: list[Event], job: str) -> list[list[Event]]:
-    """The events of each run of a job, the runs in their order."""
+    """Return the events of each run of a job, with the runs in order."""
     found: dict[str, list[Event]] = {}
     for event in events:
         if event["job"]["name"] == job:
@@ -59,7 +59,7 @@ def runs(events: list[Event], job: str) -> list[list[Event]]:
 
 
 def test_events_are_as_specified(events: list[Event]) -> None:
-    """By the classes that OpenLineage makes of its specification: what must and may be there."""
+    """Required and optional fields are checked by the classes generated from the specification."""
     facets = {each._get_schema(): each for each in _below(BaseFacet)}  # noqa: SLF001
     reader = Converter(forbid_extra_keys=True)
 
@@ -162,7 +162,7 @@ def test_streams_tell_how_many_rows_they_have_written(
         if name != "orders":
             ids = {row["id"] for row in rows}
             parents = {row["id"]: row.get("parent_user_id") for row in rows}
-            # Who is merged into one that is merged too is written once more.
+            # A user is written once more if the account it was merged into is merged, too.
             again = [parent for parent in parents.values() if parent and parents[parent]]
             state = table(shop_lake, "silver", f"{name}_state")
             assert silver[state] == len(ids) + len(again)

@@ -1,4 +1,4 @@
-"""What /metrics says of real streams, and that it is served as it is set."""
+"""Tests the values of /metrics for real streams, and the settings of its server."""
 
 import datetime as dt
 import re
@@ -41,7 +41,7 @@ Samples = dict[tuple[str, tuple[str, ...]], float]
 
 
 def scrape(settings: LakeSettings) -> Samples:
-    """Values by metric and labels, in the order in which the metric declares them."""
+    """Return values by metric and labels; labels are in the order that the metric declares."""
     answer = httpx.get(f"http://{settings.metrics_host}:{settings.metrics_port}/metrics")
     assert answer.status_code == 200
     found: Samples = {}
@@ -55,7 +55,7 @@ def scrape(settings: LakeSettings) -> Samples:
 
 @pytest.fixture
 def served(settings: LakeSettings, monkeypatch: pytest.MonkeyPatch) -> LakeSettings:
-    """A lake of the test's own with a port for metrics; each answer is a new look."""
+    """A separate lake with a metrics port; nothing is cached between requests."""
     monkeypatch.setattr(exporter, "REST", 0)
     return settings.model_copy(update={"metrics_port": free_port()})
 
@@ -74,7 +74,7 @@ def test_metrics_of_real_streams_are_those_of_the_lake(
         return scrape(served).get((metric.name, labels))
 
     with serving(served, *layers, gold_collector(served)):
-        before = scrape(served)  # what other tests of this process have counted
+        before = scrape(served)  # counts of other tests in this process
         with streams(spark, served, lake.topics):
             until(lambda: seen(metrics.REFINED, "users", "applied") == 2, "the users")
             until(lambda: seen(metrics.REFINED, "items", "applied") == 1, "the item")
@@ -224,9 +224,9 @@ def test_new_rows_are_read_once_and_all_again_where_the_table_was_rewritten(
     assert look() == ([2], False)
     DeltaTable(SILVER_CUTS.path(settings)).optimize.compact()
     assert look() == ([], False), "a compaction brings nothing new"
-    write(settings, SILVER_CUTS, {"silver_batch": -1})  # as a decision about the quarantine
+    write(settings, SILVER_CUTS, {"silver_batch": -1})  # like a decision about the quarantine
     assert look() == ([-1, 0, 1, 2], True)
-    DeltaTable(SILVER_CUTS.path(settings)).delete("silver_batch > 0")  # as a restored savepoint
+    DeltaTable(SILVER_CUTS.path(settings)).delete("silver_batch > 0")  # like a restored savepoint
     assert look() == ([-1, 0], True)
     write(settings, SILVER_CUTS, {"silver_batch": 1})
     assert look() == ([1], False)

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for what there is. Grafana itself is not run here."""
+"""Tests that the dashboard and the alerts query existing metrics; Grafana itself is not run."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def selectors(found: list[Any]) -> Iterator[Any]:
 
 
 def complaints(expression: str) -> list[str]:
-    """What an expression asks for that no answer of /metrics has."""
+    """Return the metrics and labels in an expression that /metrics does not provide."""
     found = nodes(expression)
     names = {each.name for each in selectors(found)}
     labels = set().union(*(SERIES.get(name, set()) for name in names))

@@ -1,4 +1,4 @@
-"""The recipes of docs/reading-gold.md, run as they stand against a real lake and its endpoints."""
+"""Tests the recipes of docs/reading-gold.md, unchanged, on a real lake and its endpoints."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ RECIPES = dict(
 
 @pytest.fixture(scope="module")
 def connect_port(shop_lake: ShopLake) -> Iterator[int]:
-    """Spark Connect, on the session that the suite has."""
+    """The port of Spark Connect on the suite's session."""
     port = free_port()
     with spark_connect(
         shop_lake.spark, shop_lake.settings.model_copy(update={"connect_port": port})
@@ -41,9 +41,9 @@ def connect_port(shop_lake: ShopLake) -> Iterator[int]:
 def coupons(
     gold: BuildResult, endpoint: LakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, int]:
-    """What each recipe must find, from a folder with a copy of the table that it reads.
+    """The expected result of each recipe, in a folder with a copy of the table that it reads.
 
-    Polars cannot read the folder of the suite's lake, as of the characters in its name.
+    Polars cannot read the folder of the suite's lake because of the characters in its name.
     """
     path = endpoint.table_path("gold", "coupon_eligibility")
     shutil.copytree(path, tmp_path / ".lakehouse" / "lake" / "gold" / "coupon_eligibility")

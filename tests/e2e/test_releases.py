@@ -1,5 +1,8 @@
-"""Lakes that releases have left go on with this code: their tables and checkpoints, as they are
-kept in tests/releases. `make keep-release` keeps the lake that this code would leave."""
+"""Tests that this code continues with the tables and checkpoints of earlier releases.
+
+The lakes of earlier releases are in tests/releases. `make keep-release` adds the lake that this
+code leaves.
+"""
 
 import itertools
 import os
@@ -26,11 +29,11 @@ from silver.refine import QUERY
 
 FOLDER = Path(__file__).parents[1] / "releases"
 RELEASES = sorted(FOLDER.glob("*.tar.xz"))
-NAMESPACE = "public/kept"  # positions in bronze's checkpoint are by the full names of topics
+NAMESPACE = "public/kept"  # bronze's checkpoint stores positions by full topic name
 each_release = pytest.mark.parametrize(
     "release", RELEASES, ids=lambda file: file.name.removesuffix(".tar.xz")
 )
-LEDGERS = 20  # of a new broker: kept positions are of those, and a topic of today is behind
+LEDGERS = 20  # a new broker's first ledgers; kept positions are in these, a new topic is after them
 
 
 def first() -> list[Message]:
@@ -77,7 +80,7 @@ def topic(broker: Broker, suite_settings: LakeSettings, tmp_path: Path) -> LiveT
 
 
 def land(spark: SparkSession, topic: LiveTopic) -> list[tuple[str | None, bytes]]:
-    """Land what is there; returns key and payload of all that is in the table, in order."""
+    """Land all messages; returns key and payload of every row of the table, sorted by payload."""
     await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
     table = DeltaTable(topic.settings.table_path("bronze", "events")).to_pyarrow_table()
     return sorted(
@@ -98,7 +101,7 @@ def test_silver_repeats_the_batch_under_way_and_goes_on(
     model = Lake()
     for batch in (first(), second(), later()):
         model.batch(batch)
-    lake.refine()  # the batch under way, while bronze is as it was left
+    lake.refine()  # the interrupted batch, on unchanged bronze
     lake.put(later())
     lake.refine()
     assert lake.current("users") == model.current("users")
@@ -115,8 +118,11 @@ def test_silver_repeats_the_batch_under_way_and_goes_on(
 def test_bronze_knows_where_it_stood(
     release: Path, spark: SparkSession, topic: LiveTopic, tmp_path: Path
 ) -> None:
-    """The broker of today has none of the messages, so it says which it would have read on behind,
-    and lands those of today, whose ledgers are later."""
+    """The new broker has none of the old messages.
+
+    So bronze records a data loss after the positions in the kept checkpoint, and lands the new
+    messages, whose ledgers are later.
+    """
     unpack(release, tmp_path)
     others = (LiveTopic(topic.settings, f"others_{n}", 4) for n in itertools.count())
     while min(sent.ledger for sent in next(others).send(events(4))) < LEDGERS:
@@ -155,7 +161,7 @@ def test_the_lake_of_today_is_kept(spark: SparkSession, topic: LiveTopic, tmp_pa
         lake.refine()
     commit = newest_file(Path(lake.settings.checkpoint_path(QUERY)) / "commits")
     assert commit is not None
-    commit.unlink()  # killed when the tables had the batch, and before it was committed
+    commit.unlink()  # as if killed after the tables had the batch, before its commit
     FOLDER.mkdir(exist_ok=True)
     with tarfile.open(FOLDER / f"{version('orders-lakehouse')}.tar.xz", "w:xz") as archive:
         for name in ("bronze", "silver"):

@@ -1,4 +1,4 @@
-"""A lake in a bucket of a real S3 server, whose driver is killed under a live producer."""
+"""Tests a lake on a real S3 server whose driver is killed while a producer is running."""
 
 import os
 import signal
@@ -51,7 +51,7 @@ def lake(spark: SparkSession, broker: Broker, bucket: LakeSettings) -> ShopLake:
 
 @contextmanager
 def driver(settings: LakeSettings) -> Iterator["subprocess.Popen[bytes]"]:
-    """`lakehouse up` in a process group of its own, which is killed in the end: all at once."""
+    """Run `lakehouse up` in its own process group, and kill the whole group at the end."""
     names = ("home", "lake", "s3_endpoint", "sql_port", *(f"pulsar_{x}" for x in PULSAR))
     given = {f"LAKEHOUSE_{name.upper()}": str(getattr(settings, name)) for name in names}
     settings.home_dir.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def batches(lake: ShopLake) -> int:
 
 
 def arguments(process: "subprocess.Popen[bytes]") -> str:
-    """Of all processes of its group."""
+    """Return the command lines of all processes in its group."""
     found = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
@@ -148,7 +148,7 @@ def has_secret(file: Path) -> bool:
 
 
 def assert_gold_is_published(lake: ShopLake) -> None:
-    """What dbt has built comes to readers by copies that the server makes."""
+    """Check that the server copies the tables that dbt has built to the readers' place."""
     build_gold(lake.settings, select="stg_items")
     batch = last_batch(lake.settings)
     staged = open_table(lake.settings, lake.settings.table_path("gold_build", "stg_items"))
@@ -168,7 +168,7 @@ def assert_gold_is_published(lake: ShopLake) -> None:
 
 
 def assert_kept_small(lake: ShopLake, s3: S3Server) -> None:
-    """Silver compacts and vacuums its tables there, those with deletion vectors too."""
+    """Check that silver compacts and vacuums tables in the bucket, also with deletion vectors."""
     names = ("enriched_orders", "users_state")
     long_ago = time.time() - EIGHT_DAYS
     orphan = s3.folder / lake.settings.tables.rpartition("/")[2] / "silver" / names[0] / "x.parquet"
@@ -214,7 +214,7 @@ def append(settings: LakeSettings, place: str, number: int) -> None:
 
 
 def log_store(spark: SparkSession) -> Any:
-    """The one by which Delta commits to tables of this scheme."""
+    """Return the log store that Delta uses for commits to `s3` tables."""
     name = spark.sparkContext.getConf().get("spark.delta.logStore.s3.impl")
     jvm: Any = spark._jvm  # noqa: SLF001 - Python has no other way
     return getattr(jvm, str(name))(hadoop(spark))
@@ -229,7 +229,7 @@ def commit(
     between: list[Callable[[], None]],
     operation: str = "of Spark",
 ) -> None:
-    """As Delta makes a version; what is `between` is done when it has begun."""
+    """Write a version as Delta does; the `between` functions run after the write has begun."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - as above
     ensure_callback_server_started(gateway)
     path = gateway.jvm.org.apache.hadoop.fs.Path(f"{place}/_delta_log/{version:020d}.json")
@@ -241,7 +241,7 @@ def hadoop(spark: SparkSession) -> Any:
 
 
 class Actions:
-    """The lines of a commit; what is to come between is done when they are asked for."""
+    """The lines of a commit; the `between` functions run when the lines are requested."""
 
     def __init__(self, between: list[Callable[[], None]], operation: str) -> None:
         self._left = [f'{{"commitInfo":{{"operation":"{operation}"}}}}']

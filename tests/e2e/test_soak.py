@@ -1,6 +1,6 @@
-"""`lakehouse up` under an even load for an hour: it does not grow, and nothing is lost.
+"""Tests that `lakehouse up` under constant load for an hour neither grows nor loses messages.
 
-It takes LAKEHOUSE_SOAK seconds; where that is not set it is left out.
+The test takes LAKEHOUSE_SOAK seconds; it is skipped if the variable is not set.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from lakehouse.runtime.ports import free_port
 SECONDS = int(os.environ.get("LAKEHOUSE_SOAK", "0"))
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 EVERY_SECONDS = 5
-# How much more there may be in the last quarter of the time than in the second.
+# Allowed growth from the second to the last quarter of the time, as a factor.
 MEMORY, OTHERS, FILES = 1.15, 1.1, 1.1
 
 log = structlog.get_logger()
@@ -40,7 +40,7 @@ pytestmark = [
 
 
 def sizes(up: psutil.Process, settings: LakeSettings) -> dict[str, float]:
-    """What must not grow: of all processes, of the broker beside them, and of the checkpoints."""
+    """Return the sizes that must not grow, of all processes, the broker and the checkpoints."""
     found: dict[str, float] = defaultdict(float)
     for process in [up, *up.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -54,7 +54,7 @@ def sizes(up: psutil.Process, settings: LakeSettings) -> dict[str, float]:
 
 
 def lag(port: int) -> float:
-    """Messages that the topics have and bronze has not."""
+    """Return the number of messages in the topics that bronze has not landed."""
     text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30).text
     families = {each.name: each for each in text_string_to_metric_families(text)}
     return sum(sample.value for sample in families["lakehouse_lag_messages"].samples)
@@ -96,7 +96,7 @@ def test_up_runs_for_an_hour_and_does_not_grow(
         up.send_signal(signal.SIGTERM)
         up.wait(120)
     assert up.returncode == 0
-    lake.refine()  # what had landed last
+    lake.refine()  # the last landed messages
     assert_right(lake, sent)
     quarter = len(samples) // 4
     for name in samples[-1]:

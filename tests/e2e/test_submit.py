@@ -1,5 +1,7 @@
-"""`bronze` and `silver` as jobs of spark-submit on a standalone cluster: master and two workers,
-each job's driver and executors, and the broker are processes of their own."""
+"""Tests `bronze` and `silver` as spark-submit jobs on a standalone cluster.
+
+The master, two workers, each job's driver and executors, and the broker are separate processes.
+"""
 
 import contextlib
 import os
@@ -37,7 +39,7 @@ WORKERS = 2
 
 @dataclass(frozen=True)
 class Cluster:
-    """A standalone cluster, and what a job on it is submitted with."""
+    """A standalone cluster and the arguments for jobs on it."""
 
     master: str
     folder: Path
@@ -47,8 +49,11 @@ class Cluster:
     def running(
         self, settings: LakeSettings, layer: str, *options: str, job: Sequence[str] = ()
     ) -> Iterator[subprocess.Popen[str]]:
-        """A layer as a job: its Python comes from a wheel, Spark's configuration from the file,
-        settings from outside. What is left of it in the end is killed."""
+        """Run a layer as a job, and kill it at the end if it is still running.
+
+        Its Python code comes from a wheel, Spark's configuration from the file, and its settings
+        from the environment.
+        """
         settings.home.mkdir(parents=True, exist_ok=True)
         with subprocess.Popen(
             [
@@ -69,11 +74,11 @@ class Cluster:
                 "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
                 "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,
                 "LAKEHOUSE_PULSAR_NAMESPACE": settings.pulsar_namespace,
-                "LAKEHOUSE_STOP_SECONDS": "120",  # a batch takes as long as the machine lets it
+                "LAKEHOUSE_STOP_SECONDS": "120",  # a batch is slow on a slow machine
             },
             cwd=settings.home,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,  # spark-submit mixes what Python writes to them
+            stderr=subprocess.STDOUT,  # spark-submit mixes the two outputs of Python
             text=True,
         ) as process:
             try:
@@ -82,12 +87,12 @@ class Cluster:
                 process.kill()
 
     def submit(self, settings: LakeSettings, layer: str, *options: str) -> str:
-        """Run a layer until it has caught up. Returns what it said and its exit code."""
+        """Run a layer until it has caught up, and return its output and exit code."""
         with self.running(settings, layer, *options, job=["--available-now"]) as process:
             return ending(process)
 
     def running_executors(self) -> list[psutil.Process]:
-        """The Java processes that the workers have started."""
+        """Return the Java processes started by the workers."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -98,13 +103,13 @@ class Cluster:
         return found
 
     def executors(self) -> list[set[str]]:
-        """The files that came to the executors of all jobs."""
+        """Return the files that each executor of all jobs received."""
         folders = self.folder.glob("work/*/*")
         return [{file.name for file in folder.iterdir()} for folder in folders]
 
 
 def ending(process: subprocess.Popen[str]) -> str:
-    """What a job has said by its end, and its exit code."""
+    """Wait for a job to end, and return its output and exit code."""
     said, _ = process.communicate()
     return f"{said}\nexit code {process.returncode}"
 
@@ -116,7 +121,7 @@ def cluster(
     folder = tmp_path_factory.mktemp("cluster")
     with pytest.MonkeyPatch.context() as patched:
         for name in ("JAVA_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP"):
-            patched.setenv(name, os.environ.get(name, ""))  # put back afterwards
+            patched.setenv(name, os.environ.get(name, ""))  # restored afterwards
         if not os.environ["JAVA_HOME"]:
             patched.delenv("JAVA_HOME")
         prepare_spark(load_settings())
@@ -150,7 +155,7 @@ def running(folder: Path, name: str, *arguments: str) -> Iterator[None]:
 
 
 def workers(page: int) -> int:
-    """How many the master has; it serves an HTML page before it serves JSON."""
+    """Return the master's number of live workers; it serves HTML before it serves JSON."""
     with contextlib.suppress(httpx.HTTPError, ValueError):
         answer = httpx.get(f"http://127.0.0.1:{page}/json/").raise_for_status()
         return int(answer.json()["aliveworkers"])
@@ -166,13 +171,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def version(settings: LakeSettings, name: str) -> int:
-    """The version of a table of silver, 0 before it has rows."""
+    """Return the version of a silver table, 0 before it has rows."""
     path = settings.table_path("silver", name)
     return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else 0
 
 
 def published(settings: LakeSettings, folder: Path) -> Counts:
-    """A small shop whose messages wait in the topics; how many of each."""
+    """Publish a small shop to the topics, and return the counts of its rows."""
     topics = load_topics(settings.topics)
     counts = generate_shop(folder, scale=0.001)
     create_topics(settings, topics)

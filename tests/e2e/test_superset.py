@@ -1,4 +1,4 @@
-"""The Superset dashboard names what gold has, and its charts get what the tables hold."""
+"""Tests that the Superset dashboard matches gold's tables, and that its charts show their rows."""
 
 import datetime as dt
 import json
@@ -46,7 +46,7 @@ DATASETS, CHARTS = read(EXPORT / "datasets"), read(EXPORT / "charts")
 
 @pytest.fixture(scope="module")
 def marts() -> dict[str, dict[str, str]]:
-    """The columns of each mart with their types."""
+    """Return the columns of each mart with their types."""
     return {
         model["name"]: {column["name"]: column["data_type"] for column in model["columns"]}
         for file in read(MARTS, ".yml")
@@ -55,7 +55,7 @@ def marts() -> dict[str, dict[str, str]]:
 
 
 def mart_of(dataset: Config) -> str:
-    """The mart that a dataset is, or that its query calls `affinity`."""
+    """Return the mart of a dataset, or the one that its query aliases as `affinity`."""
     joined = re.search(r"FROM gold\.(\w+) AS affinity\b", dataset.get("sql", ""))
     return str(joined[1] if joined else dataset["table_name"])
 
@@ -103,7 +103,7 @@ def test_the_connection_is_the_endpoints_default() -> None:
 
 
 def chart_query(params: Config) -> Config:
-    """What a chart asks the server, as the browser derives it from the chart's settings."""
+    """Return a chart's query, as the browser derives it from the chart's settings."""
     columns = [*params.get("groupby", []), *params.get("all_columns", [])]
     if "x_axis" in params:
         axis = {
@@ -120,7 +120,7 @@ def chart_query(params: Config) -> Config:
 
 @dataclass
 class Superset:
-    """A running Superset, the client that is logged in there, and as whom."""
+    """A running Superset, a logged-in client and the user of the client."""
 
     client: httpx.Client
     user: dict[str, str]
@@ -170,7 +170,7 @@ def superset(
 
 
 def chart_rows(superset: httpx.Client, name: str) -> list[Config]:
-    """What Superset sends to a chart of the imported dashboard."""
+    """Return the rows that Superset sends to a chart of the imported dashboard."""
     charts = superset.get("/api/v1/chart/", params={"q": "(page_size:100)"}).json()["result"]
     [chart] = [chart for chart in charts if chart["slice_name"] == name]
     asked = {
@@ -220,7 +220,7 @@ def test_a_browser_draws_the_dashboard(
     with chromium() as browser:
         page = browser.new_page(
             base_url=str(superset.client.base_url),
-            viewport={"width": 1400, "height": 1500},  # a chart is asked for when it is in sight
+            viewport={"width": 1400, "height": 1500},  # a chart is loaded once it is visible
         )
         page.set_default_timeout(BROWSER_SECONDS * 1000)
         try:

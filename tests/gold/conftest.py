@@ -1,4 +1,4 @@
-"""Gold of the suite's lake before and after changes, for all tests of gold."""
+"""Fixtures with the suite's gold before and after changes, for all tests of gold."""
 
 import subprocess
 from pathlib import Path
@@ -21,7 +21,7 @@ def refused(
     collector: Collector,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Refused:
-    """Builds that came to nothing after the first one."""
+    """The builds after the first one, none of which was published."""
     return refuse(shop_lake, shop_files, collector, tmp_path_factory.mktemp("refused"))
 
 
@@ -32,9 +32,9 @@ def changes(
     shop_files: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Changes:
-    """What rewards and recommendations are made of has changed, and gold was built again.
+    """Changes to the sources of rewards and recommendations, with a new build of gold.
 
-    That build also has to get over those that came to nothing, and over a bare dbt beside it.
+    That build must also recover from the failed builds and tolerate a plain dbt run beside it.
     """
     before = published(shop_lake.settings)
     change_rewards(shop_lake, shop_files, tmp_path_factory.mktemp("rewards"))

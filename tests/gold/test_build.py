@@ -1,4 +1,4 @@
-"""Gold by a real dbt through a real endpoint, compared with plain Python; all runs on one lake."""
+"""Tests gold, built by real dbt through a real endpoint, against plain Python on one lake."""
 
 import json
 
@@ -52,7 +52,7 @@ def test_the_first_build_makes_tests_and_publishes_every_mart(
 def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     refused: Refused,
 ) -> None:
-    """The build after these is that of `changes`, which has what it would have had without them."""
+    """The next build, in `changes`, gives the same result as without these failures."""
     assert refused.error.startswith("Gold was not built: test assert_nobody_has_no_points: Got")
     assert "such as {'account_id': " in refused.error
     assert "Readers still see the last published version" in refused.error
@@ -68,7 +68,7 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
 def test_nothing_is_published_when_somebody_else_has_written_in_gold_build(
     refused: Refused,
 ) -> None:
-    """The build of `changes` heals this too."""
+    """The build in `changes` repairs this, too."""
     assert refused.bare.returncode != 0
     assert "belongs to `lakehouse gold`" in refused.bare.stdout
     assert "LAKEHOUSE_DBT_SCHEMA=gold_build_" in refused.bare.stdout
@@ -154,7 +154,7 @@ def test_gold_is_plain_delta_that_every_reader_opens(
         dataset = delta.to_pyarrow_dataset()  # noqa: F841 - duckdb finds it by its name
         assert duckdb.sql("select count(*) from dataset").fetchall() == [(rows,)]
     of_points = DeltaTable(shop_lake.settings.table_path("gold", "reward_points"))
-    points = pl.read_delta(of_points, use_pyarrow=True)  # Polars itself finds no path with a blank
+    points = pl.read_delta(of_points, use_pyarrow=True)  # Polars finds no path with a space
     total = sum(row["points"] for row in shop_lake.mart("reward_points"))
     assert points["points"].sum() == total
 

@@ -1,4 +1,4 @@
-"""Commands that write gold's tables exclude one another; none of them waits without a word."""
+"""Tests that commands that write gold's tables exclude each other, and never wait silently."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def start_over(settings: LakeSettings) -> None:
 
 @pytest.fixture
 def lake(tmp_path: Any) -> LakeSettings:
-    """A lake that has a savepoint, and neither a broker nor an endpoint."""
+    """A lake with a savepoint, but without a broker or an endpoint."""
     settings = LakeSettings(home=tmp_path, sql_port=1, pulsar_admin_url="http://127.0.0.1:1")
     then = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
     places = {f"bronze.{topic}": None for topic in load_topics(settings.topics).topics}

@@ -1,4 +1,4 @@
-"""Which commits of a table let a build publish it, and which do not."""
+"""Tests which commits to a table prevent a build from publishing it."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ ROW = pa.table({"id": [1]})
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaTable:
-    """Somebody's, in version 2."""
+    """A table at version 2, written by another process."""
     for _ in range(3):
         write_deltalake(tmp_path, ROW, mode="append")
     return DeltaTable(tmp_path)

@@ -1,4 +1,4 @@
-"""What gold sees of personal fields by declaration, through rows and through change feeds."""
+"""Tests which personal fields gold sees, by declaration, in rows and in change feeds."""
 
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def test_a_forgotten_buyer_is_gone_from_gold_and_what_was_bought_stays(
     )
     assert proof is not None
     assert files_with(settings, traces) == {}
-    parts = [part for part in proof.search() if part.where != "spark"]  # ends with the session
+    parts = [part for part in proof.search() if part.where != "spark"]  # ends with its session
     assert {"gold.customers", "gold_build.stg_users", "dbt"} <= {part.where for part in parts}
     assert [part.found for part in parts if part.found] == []
     assert (sales_of(shop_lake), len(shop_lake.enriched())) == (sales, orders)
@@ -105,7 +105,7 @@ def test_a_forgotten_buyer_is_gone_from_gold_and_what_was_bought_stays(
 
 
 def sales_of(lake: ShopLake) -> dict[tuple[object, object], tuple[object, ...]]:
-    """What was sold by day and category: lines, invoices and revenue."""
+    """Return lines, invoices and revenue by day and category."""
     told = ("count_lines", "count_invoices", "revenue")
     return {
         (row["day"], row["category"]): tuple(row[name] for name in told)
@@ -114,7 +114,7 @@ def sales_of(lake: ShopLake) -> dict[tuple[object, object], tuple[object, ...]]:
 
 
 def files_with(settings: LakeSettings, traces: list[str]) -> dict[str, list[Path]]:
-    """By layer the files of the lake that have one of some texts, raw or decoded."""
+    """Return by layer the files that contain one of the texts, raw or decoded."""
     found: dict[str, list[Path]] = {}
     for file in settings.lake_dir.rglob("*"):
         if file.is_file():
@@ -128,12 +128,12 @@ def files_with(settings: LakeSettings, traces: list[str]) -> dict[str, list[Path
 
 
 def all_texts(settings: LakeSettings, layer: str) -> list[bytes]:
-    """The values of each file of a layer, whether a version of today has it or not."""
+    """Return the values of each file of a layer, even if no current version refers to the file."""
     return [decoded(file) for file in (settings.lake_dir / layer).rglob("*.parquet")]
 
 
 def decoded(file: Path) -> bytes:
-    """The values of a Parquet file, texts as they are."""
+    """Return the values of a Parquet file with texts uncompressed."""
     table, sink = pq.ParquetFile(file).read(), pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

@@ -1,4 +1,4 @@
-"""The dbt project on its own: its profiles and its switches; no connection is made."""
+"""Tests the profiles and switches of the dbt project without any connection."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Recommendations on real tables: the same as plain Python says, and better than chance."""
+"""Tests that recommendations on real tables equal those of plain Python and beat chance."""
 
 from collections import defaultdict
 from typing import Any
@@ -32,7 +32,7 @@ def assert_recommendations_are_right(lake: ShopLake) -> None:
 
 
 def ranked(lake: ShopLake, name: str, of: str, columns: str) -> dict[int, list[tuple[Any, ...]]]:
-    """The rows of a mart by what they belong to, in the order of their ranks."""
+    """Return the rows of a mart by the value of the column `of`, in the order of their ranks."""
     names = columns.replace("traits", "count_shared_traits").split()
     found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in sorted(lake.table(name, BUILT).collect(), key=lambda row: row["rank"]):

@@ -1,4 +1,4 @@
-"""The tables that gold keeps about itself stay small, and the last publication is quick to find."""
+"""Tests that gold's own record tables stay small, and that the last publication is found fast."""
 
 import datetime as dt
 import os
@@ -25,7 +25,7 @@ NOW = dt.datetime.now(dt.timezone.utc)
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> LakeSettings:
-    """A lake of an earlier version, to whose records rows could only be added."""
+    """A lake of an earlier version, whose record tables are append-only."""
     settings = load_settings(home=tmp_path)
     for table in (CUTS, RUNS):
         table.create(settings, {APPEND_ONLY: "true"})

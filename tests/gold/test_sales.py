@@ -1,4 +1,4 @@
-"""Sales, customers and clicks by a real dbt, compared with plain Python, on the lake of all."""
+"""Tests sales, customers and clicks, built by real dbt, against plain Python."""
 
 import datetime as dt
 import json
@@ -52,7 +52,7 @@ def test_sales_customers_and_clicks_follow_what_changes(
 
 
 def assert_sales_and_customers_are_right(lake: ShopLake) -> dict[int, Row]:
-    """Returns the customers by account."""
+    """Check sales and customers, and return the customers by account."""
     lines, users = list(lake.enriched().values()), lake.current("users")
     assert {
         (r["day"], r["category"]): (r["count_lines"], r["count_invoices"], r["revenue"])
@@ -83,7 +83,11 @@ SEGMENTS = {"champion", "loyal", "recent", "at risk", "lapsed", "closed"}
 
 
 def publish_changes(lake: ShopLake) -> int:
-    """What may become of a customer, each to another; returns the one who is none any more."""
+    """Publish every kind of change to a customer, each for a different one.
+
+    Returns:
+        The account that is no longer a customer.
+    """
     users, bought = lake.current("users"), dict[int, list[Row]]()
     waiting = None
     for line in lake.enriched().values():
@@ -98,12 +102,12 @@ def publish_changes(lake: ShopLake) -> int:
     orders = [
         resent(moved, itemCategory="moved", paidAt=ms(MIDNIGHT)),
         *(resent(line, paidAt=-1) for line in bought[unpaid]),
-        # On an invoice that was paid before, by itself, and the one thing of a day.
+        # A refund on an earlier paid invoice, and one on its own invoice, the only line of its day.
         resent(bought[refunded][0], lineItemId=9_000_001, price=-0.5, paidAt=ms(MIDNIGHT - TICK)),
         (9_000_002, order(9_000_002, 1, refunded, 0, price=-7, paidAt=ms(MIDNIGHT + 40 * DAY))),
         (9_000_003, order(9_000_003, 1, earlier, 0, price=0, paidAt=ms(first - DAY))),
         (9_000_007, order(9_000_007, 1, earlier, 0, itemCategory=None, paidAt=ms(MIDNIGHT))),
-        # Of somebody whom nobody knows, at the same instant: the lower invoice is the first.
+        # Of an unknown user, paid at the same instant: the lower invoice counts as the first.
         (9_000_005, order(9_000_005, 1, 9_000_000, 0, paidAt=ms(MIDNIGHT))),
         (9_000_004, order(9_000_004, 1, 9_000_000, 0, paidAt=ms(MIDNIGHT))),
     ]
@@ -121,7 +125,7 @@ def publish_changes(lake: ShopLake) -> int:
 
 
 def resent(line: Row, **fields: Any) -> tuple[int, bytes]:
-    """An order line as it was sent, but for some fields."""
+    """Return an order line as it was sent, with some fields replaced."""
     names = {"itemName": "item_name", "itemCategory": "item_category"}
     sent = {name: line[column] for name, column in names.items()}
     sent |= {"price": float(line["price"]), "createdAt": ms(line["created_at"])}

@@ -1,4 +1,4 @@
-"""Small files of state are whole after a kill and a power cut, or refused with what may be done."""
+"""Tests that small state files are complete after a kill or power cut, or refused with a remedy."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from pulsar_spark.errors import CheckpointError, LakehouseError
 ROOT = Path(__file__).resolve().parents[2]
 QUERY = "bronze.orders"
 TORN = ("", "\0\0\0", '{"checkpoint": "a')
-# Lines that write a file without `write_durably`, and why they may.
+# Files that may write without `write_durably`, and why.
 BY_HAND = {
     "lake/tables/checksums.py": "Delta ignores a torn checksum, and there is one for each commit",
     "lake/tables/java_source.py": "compiled again at each start",

@@ -1,4 +1,4 @@
-"""The command line refuses what it cannot do: one sentence, exit code 2, no traceback."""
+"""Tests that the command line reports errors with one sentence, exit code 2 and no traceback."""
 
 import io
 import json
@@ -34,7 +34,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `lakehouse` with arguments, in an empty folder where no broker and no endpoint are."""
+    """A function that runs `lakehouse` in an empty folder, without a broker or an endpoint."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKEHOUSE_PULSAR_URL", f"pulsar://127.0.0.1:{free_port()}")
     monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", f"http://127.0.0.1:{free_port()}")

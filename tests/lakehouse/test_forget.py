@@ -1,4 +1,4 @@
-"""A planted person is forgotten: every byte below the lake is searched, by the test's own means."""
+"""Tests the erasure of a planted person; the test itself searches every byte below the lake."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def first_batch() -> list[Message]:
         *(message("users", n, n, user(n, lastName="Shared")) for n in range(1, 4)),
         message("users", 4, CANARY, canary(emailAddress=FIRST)),
         message("users", 5, MERGED, canary(id=MERGED, mergedAt=5, parentUserId=CANARY)),
-        # For a while only, and an order comes then.
+        # Merged only for a while, in which an order arrives.
         message("users", 6, 3, user(3, lastName="Shared", mergedAt=6, parentUserId=CANARY)),
         message("items", 0, 7, item(7)),
         *(message("orders", n, n, order(n, 1, n, 7)) for n in range(1, 4)),
@@ -89,7 +89,7 @@ def canary(**fields: Any) -> bytes:
 
 
 class Kept(SilverLake):
-    """A lake, and all places that have files of it."""
+    """A lake and all places with its files."""
 
     places: tuple[Path, ...]
 
@@ -118,7 +118,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
 
 
 def keep_old_versions(spark: SparkSession) -> None:
-    """Let the bucket keep what is deleted in it."""
+    """Let the bucket keep deleted objects."""
     client, model = sdk(spark, f"s3://{KEEPING}/")
     enabled = model.VersioningConfiguration.builder().status("Enabled").build()
     request = model.PutBucketVersioningRequest.builder().bucket(KEEPING)
@@ -171,7 +171,7 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
 
     assert run(lake) is not None
     assert traces(lake) == {}
-    if in_bucket(settings):  # this server would not let folders of old versions be deleted
+    if in_bucket(settings):  # this server cannot delete folders with old versions
         return
     state = contents(lake)
     rebuild(lake.spark, settings, lake.topics)
@@ -217,7 +217,7 @@ def refuses_while_it_must(lake: Kept) -> None:
 
 
 def assert_others_are_as_they_were(lake: Kept, sent: list[Message]) -> None:
-    """By the oracle, to which the person's messages are tombstones of pseudonyms."""
+    """Compare with the oracle, for which the person's messages are tombstones of pseudonyms."""
     topic = lake.topics.topics["users"]
     names = {key: int(pseudonym(SECRET.encode(), topic, str(key))) for key in (CANARY, MERGED)}
     right = Lake()
@@ -264,7 +264,7 @@ def assert_books_agree(lake: Kept, rows: dict[str, int]) -> None:
 
 
 def traces(lake: Kept) -> dict[str, list[str]]:
-    """By layer, the files that have something of her, raw or decoded."""
+    """Return by layer the files that contain data of the person, raw or decoded."""
     found: dict[str, list[str]] = {}
     for file in (file for place in lake.places for file in place.rglob("*")):
         if not file.is_file():
@@ -280,8 +280,11 @@ def traces(lake: Kept) -> dict[str, list[str]]:
 
 
 def contents(lake: Kept) -> dict[str, list[str]]:
-    """What silver holds of users and orders, apart from the numbers of batches, and of which
-    version of a user an order has: of another's, anew, it has the latest."""
+    """Return silver's rows of users and orders.
+
+    Batch numbers are left out, and so are the user version of each order and, except in the
+    person's own orders, the user itself: a recomputed order has the user's latest version.
+    """
     apart = ("silver_batch", "arrived_batch", "user_position", "valid_from", "valid_to")
     names = ("users_state", "users_history", "enriched_orders", "spent")
     tables = {name: lake.table(name).drop(*apart) for name in names}

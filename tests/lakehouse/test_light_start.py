@@ -1,4 +1,4 @@
-"""Help, completion and `status` load little, as Spark, Arrow and dbt load slowly."""
+"""Tests that help, completion and `status` do not load slow packages such as Spark and dbt."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from typer.main import get_command
 from lakehouse import cli
 from lakehouse.runtime.ports import free_port
 
-# What Typer needs to draw the help, and what Rich loads beside it where it is installed.
+# The packages Typer needs for the help, and those Rich adds if it is installed.
 TYPER = {
     *("typer", "annotated_doc", "annotated_types", "pydantic", "pydantic_core", "shellingham"),
     *("typing_extensions", "typing_inspection"),
 }
 RICH = {"rich", "attr", "markdown_it", "mdurl", "pygments"}
 OURS = {"pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop"}
-# What `status` does without.
+# The packages that `status` must not load.
 HEAVY = {
     *("altair", "babel", "dbt", "delta", "fastavro", "openlineage", "pandas"),
     *("prometheus_client", "pulsar", "py4j", "pyspark", "sqlalchemy"),
@@ -46,7 +46,7 @@ class Ran(NamedTuple):
 
 
 def ran(folder: Path, *commands: tuple[str, ...], **variables: str) -> Ran:
-    """Runs commands one after the other in a fresh interpreter, in a folder without a broker."""
+    """Run commands one after another in a new interpreter, in a folder without a broker."""
     absent = {
         "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{free_port()}",
         "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",

@@ -1,4 +1,4 @@
-"""The report of a small lake: what the page says, and that it needs nothing else."""
+"""Tests the report of a small lake: the contents of the page, and that it is self-contained."""
 
 import datetime as dt
 import json
@@ -33,21 +33,21 @@ Table = list[list[str]]
 
 
 class Page:
-    """A written page, as a browser reads it."""
+    """A written page as a browser reads it."""
 
     def __init__(self, path: Path) -> None:
         self.html = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         self.text = " ".join(self.html.get_text(" ").split())
 
     def rows(self, title: str) -> Table:
-        """The rows of the table below a heading."""
+        """Return the rows of the table below a heading."""
         heading = self.html.find("h3", string=title)
         assert heading is not None, title
         cells = [row.find_all("td") for row in heading.parent.select("tbody tr")]
         return [[cell.get_text(" ", strip=True) for cell in row] for row in cells]
 
     def tiles(self) -> dict[str, str]:
-        """The numbers of the head."""
+        """Return the key figures in the page's header."""
         return {
             tile.dt.get_text(): tile.dd.get_text()
             for tile in self.html.select(".tiles > div")
@@ -55,26 +55,26 @@ class Page:
         }
 
     def notices(self) -> list[str]:
-        """What is said of that which is not there."""
+        """Return the notices about missing data."""
         return [
             " ".join(notice.get_text().split())
             for notice in self.html.select("main section .notice")
         ]
 
     def specs(self) -> dict[str, Any]:
-        """The charts by name."""
+        """Return the charts by name."""
         element = self.html.find("script", id="specs")
         assert element is not None
         found: dict[str, Any] = json.loads(element.get_text())
         return found
 
     def drawn(self, chart: str) -> list[dict[str, Any]]:
-        """The values of a chart."""
+        """Return the values of a chart."""
         return values(self.specs()[chart])
 
 
 def values(spec: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a chart is drawn from."""
+    """Return the values that a chart is drawn from."""
     [found] = spec["datasets"].values()
     return list(found)
 
@@ -216,7 +216,7 @@ def report(settings: LakeSettings, out: Path | None = None) -> Page:
 
 @pytest.fixture
 def settings(settings: LakeSettings) -> LakeSettings:
-    """A lake whose broker does not run, also where the suite's does."""
+    """Settings of a lake whose broker is not running, even if the suite's broker is."""
     return settings.model_copy(update={"pulsar_admin_url": "http://127.0.0.1:1"})
 
 
@@ -414,7 +414,7 @@ def test_bars_last_a_day_a_month_or_a_year_by_the_span(
 
 
 def test_what_cannot_be_shown_is_said_where_it_would_be(settings: LakeSettings) -> None:
-    put(settings, "gold.reward_points", {"user_id": 1, "points": 3})  # as it was once
+    put(settings, "gold.reward_points", {"user_id": 1, "points": 3})  # an old schema
     put(settings, "gold.coupon_eligibility", {"is_eligible": True, "reason": "enough points"})
     written = report(settings)
     assert written.notices()[0] == (

@@ -1,4 +1,4 @@
-"""What the state of a changelog must be, in plain Python: by definition, and batch by batch."""
+"""The expected state of a changelog in plain Python, by definition and batch by batch."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,7 @@ Key = tuple[str, int]
 
 
 class Change(NamedTuple):
-    """A message of the changelog; `price` is None for one that deletes its key."""
+    """A message of the changelog; `price` is None for a delete."""
 
     key: Key
     sequence: tuple[str, int]
@@ -20,7 +20,7 @@ class Change(NamedTuple):
 
 
 def current(history: Iterable[Change]) -> dict[Key, Change]:
-    """By definition: of each key the latest, if that is no delete."""
+    """Return the state by definition: the latest change of each key, unless it is a delete."""
     latest: dict[Key, Change] = {}
     for change in sorted(history, key=lambda change: change.order):
         latest[change.key] = change
@@ -28,7 +28,10 @@ def current(history: Iterable[Change]) -> dict[Key, Change]:
 
 
 class Merged:
-    """By guarded MERGEs, as silver does it: of a batch the latest of each key, if it is later."""
+    """The state by guarded MERGEs, as in silver.
+
+    A batch writes the latest change of each key if it is later than the stored one.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[Key, Change] = {}

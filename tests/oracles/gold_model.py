@@ -1,4 +1,4 @@
-"""The right answer for gold, in plain Python, from order lines and the users and items of now."""
+"""The expected gold tables in plain Python, from order lines and the current users and items."""
 
 import datetime as dt
 import re
@@ -23,7 +23,7 @@ RECOMMENDATIONS = 5
 
 
 def account(user_id: int, users: Mapping[int, Row]) -> int:
-    """The user in which merged users end; the user itself within a cycle."""
+    """Return the user at the end of the merge chain, or the user itself within a cycle."""
     seen, at = [user_id], user_id
     while at in users and users[at]["parent_user_id"] is not None:
         at = users[at]["parent_user_id"]
@@ -36,7 +36,7 @@ def account(user_id: int, users: Mapping[int, Row]) -> int:
 def reward_ledger(
     lines: Mapping[OrderLine, Row], users: Mapping[int, Row]
 ) -> dict[Entry, tuple[int, int, str]]:
-    """Account, points and reason of each entry."""
+    """Return account, points and reason of each ledger entry."""
     entries: dict[Entry, tuple[int, int, str]] = {}
     for key, line in lines.items():
         owner = account(line["user_id"], users)
@@ -61,12 +61,12 @@ def reward_ledger(
 def reward_points(
     lines: Mapping[OrderLine, Row], users: Mapping[int, Row]
 ) -> dict[int, tuple[int, str]]:
-    """Points and tier of each account of a known user who has ordered."""
+    """Return points and tier of each account that has an order by a known user."""
     totals: Counter[int] = Counter()
     for owner, points, reason in reward_ledger(lines, users).values():
         if reason != "user unknown":
             totals[owner] += points
-    # A line of an unknown user makes no account, but one whose other lines are not paid does.
+    # A line of an unknown user creates no account; an unpaid line of a known user does.
     known = {account(line["user_id"], users) for line in lines.values() if line["user_id"] in users}
     return {owner: (totals[owner], _tier(owner, totals[owner], users)) for owner in known}
 
@@ -80,7 +80,7 @@ def _tier(owner: int, points: int, users: Mapping[int, Row]) -> str:
 def coupons(
     lines: Mapping[OrderLine, Row], users: Mapping[int, Row]
 ) -> dict[int, tuple[bool, str, int, dt.datetime | None]]:
-    """Whether an account gets a coupon, why, how many points are missing, until when it is good."""
+    """Return by account: coupon or not, the reason, the missing points and the expiry time."""
     moments: dict[int, Counter[dt.datetime]] = defaultdict(Counter)
     for (invoice, line, entry), (owner, points, _) in reward_ledger(lines, users).items():
         sent = lines[invoice, line]
@@ -106,7 +106,11 @@ def coupons(
 def thank_you_mails(
     lines: Mapping[OrderLine, Row], users: Mapping[int, Row]
 ) -> dict[int, tuple[int, str, Decimal, int]]:
-    """Account, address or its hash, amount, count of lines of each paid invoice to thank for."""
+    """Return the mail due for each paid invoice.
+
+    Returns:
+        By invoice: account, email address or its hash, amount and number of lines.
+    """
     invoices: dict[int, list[Row]] = defaultdict(list)
     for (invoice, _), line in lines.items():
         invoices[invoice].append(line)
@@ -125,7 +129,7 @@ def thank_you_mails(
 
 
 def baskets(lines: Iterable[Row]) -> dict[int, set[int]]:
-    """The items of each invoice; a refund is no purchase."""
+    """Return the items of each invoice, without refunds and without very large baskets."""
     found: dict[int, set[int]] = defaultdict(set)
     for line in lines:
         if line["price"] >= 0:
@@ -136,7 +140,7 @@ def baskets(lines: Iterable[Row]) -> dict[int, set[int]]:
 def item_affinity(
     lines: Iterable[Row], items: Mapping[int, Row]
 ) -> dict[tuple[int, int], tuple[int, float, float, float]]:
-    """Invoices with both, support, confidence and lift, by ordered pair of known items."""
+    """Return by ordered pair of known items: shared invoices, support, confidence and lift."""
     known = [basket & items.keys() for basket in baskets(lines).values()]
     count_all = sum(bool(basket) for basket in known)
     single = Counter(item for basket in known for item in basket)
@@ -150,7 +154,7 @@ def item_affinity(
 def _neighbours(
     lines: Iterable[Row], items: Mapping[int, Row]
 ) -> dict[int, list[tuple[int, int, int, float]]]:
-    """Per item all others near it: (item, invoices with both, shared traits, confidence)."""
+    """Return all neighbours of each item: (item, shared invoices, shared traits, confidence)."""
     affinity = item_affinity(lines, items)
     found = {}
     for one in items.values():
@@ -169,7 +173,7 @@ def _neighbours(
 def similar_items(
     lines: Iterable[Row], items: Iterable[Row]
 ) -> dict[int, list[tuple[int, int, int]]]:
-    """Per item up to five others: (item, invoices with both, shared traits), best first."""
+    """Return up to five similar items: (item, shared invoices, shared traits), best first."""
     near = _neighbours(lines, {item["id"]: item for item in items})
     return {
         item: [(other, count, traits) for other, count, traits, _ in others[:SIMILAR_ITEMS]]
@@ -181,7 +185,7 @@ def similar_items(
 def user_recommendations(
     lines: Mapping[OrderLine, Row], users: Mapping[int, Row], items: Mapping[int, Row]
 ) -> dict[int, list[tuple[int, float, str]]]:
-    """Per account up to five items that it does not own: (item, score, reason), best first."""
+    """Return up to five items an account does not own: (item, score, reason), best first."""
     near = _neighbours(lines.values(), items)
     counts = Counter(item for basket in baskets(lines.values()).values() for item in basket)
     sold = sorted((-count, item) for item, count in counts.items() if item in items)
@@ -218,7 +222,7 @@ def user_recommendations(
 def sales_by_day(
     lines: Iterable[Row],
 ) -> dict[tuple[dt.date, str], tuple[int, int, Decimal]]:
-    """By day of payment and category: lines and invoices that are no refunds, and the revenue."""
+    """Return by payment day and category: lines and invoices without refunds, and the revenue."""
     groups: dict[tuple[dt.date, str], list[Row]] = defaultdict(list)
     for line in lines:
         if line["paid_at"] is not None:
@@ -239,7 +243,7 @@ Customer = tuple[int, dt.datetime, dt.datetime, int, Decimal]
 
 
 def customers(lines: Iterable[Row], users: Mapping[int, Row]) -> dict[int, Customer]:
-    """By account: its users, first and last payment, count of invoices, revenue."""
+    """Return by account: number of users, first and last payment, invoices and revenue."""
     orders: dict[int, list[Row]] = defaultdict(list)
     for line in lines:
         if line["paid_at"] is not None:
@@ -257,7 +261,7 @@ def customers(lines: Iterable[Row], users: Mapping[int, Row]) -> dict[int, Custo
 def scores(
     found: Mapping[int, Customer], users: Mapping[int, Row]
 ) -> dict[int, tuple[int, int, int] | tuple[None, None, None]]:
-    """Recency, frequency and monetary score of each customer; none of deleted accounts."""
+    """Return recency, frequency and monetary score of each customer, None for deleted accounts."""
     alive = {
         owner: (last, invoices, revenue)
         for owner, (_, _, last, invoices, revenue) in found.items()
@@ -273,7 +277,7 @@ def scores(
 
 
 def _fifths(owners: list[int]) -> dict[int, int]:
-    """The first of five parts is 1; where they cannot be equal, the first ones are larger."""
+    """Number the fifths of a list from 1; if they cannot be equal, the first ones are larger."""
     small, larger = divmod(len(owners), 5)
     sizes = [small + (number < larger) for number in range(5)]
     numbers = [number for number, size in enumerate(sizes, start=1) for _ in range(size)]
@@ -281,7 +285,7 @@ def _fifths(owners: list[int]) -> dict[int, int]:
 
 
 def segment(recency: int | None, frequency: int | None, monetary: int | None) -> str:
-    """The three scores in words."""
+    """Return the name of the segment for three scores."""
     if recency is None or frequency is None or monetary is None:
         return "closed"
     if recency < 3:
@@ -294,7 +298,12 @@ def segment(recency: int | None, frequency: int | None, monetary: int | None) ->
 def repeat_purchases(
     lines: Iterable[Row], users: Mapping[int, Row]
 ) -> dict[dt.date, tuple[int, int, Decimal, Decimal, Decimal]]:
-    """By month: first and repeat purchases, the revenue of each, and refunds by themselves."""
+    """Return first and repeat purchases by month.
+
+    Returns:
+        By month: first purchases, repeat purchases, the revenue of each, and the revenue of
+        invoices that are refunds only.
+    """
     invoices: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for line in lines:
         if line["paid_at"] is not None:
@@ -331,7 +340,7 @@ def _month(at: dt.datetime) -> dt.date:
 def conversion(
     clicks: Iterable[tuple[str, dt.datetime]],
 ) -> dict[dt.date, tuple[int, int, int, Decimal | None, Decimal | None]]:
-    """By day: clicks of each kind, and how many of one for one of the kind before."""
+    """Return by day: clicks of each kind, then carts per view and purchases per cart."""
     days: dict[dt.date, Counter[str]] = defaultdict(Counter)
     for kind, at in clicks:
         if kind in ("view", "cart", "purchase"):

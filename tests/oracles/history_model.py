@@ -1,13 +1,13 @@
-"""What the history of a changelog must be, in plain Python: instant by instant, and by batches."""
+"""The expected SCD2 table of a changelog in plain Python, by instant and batch by batch."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
 class Version(NamedTuple):
-    """A message of the changelog; `key` is None for one that truncates.
+    """A message of the changelog; `key` is None for a truncation.
 
-    order: (sequence, position). at: when it happened.
+    order: (sequence, position). at: the time of the change.
     """
 
     key: str | None
@@ -16,10 +16,10 @@ class Version(NamedTuple):
 
 
 def valid(history: Iterable[Version], instant: int) -> dict[str, Version]:
-    """By definition: of each key the version that holds at an instant.
+    """Return the version of each key that is valid at an instant, by definition.
 
-    Of the versions that were there by then the last to happen, unless a truncation that comes
-    behind it in the order had happened by the instant. Versions that never held do not count.
+    It is the key's last change up to the instant. It is not valid if a truncation that follows it
+    in the order happened by the instant. Versions that were never valid do not count.
     """
     versions = list(history)
     truncations = [each for each in versions if each.key is None]
@@ -36,7 +36,10 @@ def valid(history: Iterable[Version], instant: int) -> dict[str, Version]:
 
 
 class Woven:
-    """As silver does it: the keys of a batch are woven anew, and all of them by a truncation."""
+    """The versions as silver maintains them.
+
+    A batch recomputes the versions of its keys; a batch with a truncation, those of all keys.
+    """
 
     def __init__(self) -> None:
         self.ends: dict[Version, int | None] = {}
@@ -66,7 +69,7 @@ class Woven:
 
 
 def chain(parents: Mapping[str, str | None], key: str) -> tuple[list[str], str | None]:
-    """The keys that a chain of merges passes, and the one at its end; None if it goes round."""
+    """Return the keys of a merge chain and the key at its end, None if the chain is a cycle."""
     links = [key]
     while (parent := parents.get(links[-1])) is not None:
         if parent in links:

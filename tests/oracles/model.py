@@ -1,7 +1,7 @@
-"""The right answer, in plain Python: what bronze, silver and their books must hold for the shop.
+"""The expected contents of bronze, silver and the audit tables for the shop, in plain Python.
 
-Shares no code with the product. `Lake` takes batches of messages as the silver query takes them
-and holds what the tables must hold after each. Rows are dictionaries of the table's columns.
+Shares no code with the product. `Lake` takes the same batches of messages as the silver query and
+holds the expected table contents after each batch. Rows are dictionaries of the table's columns.
 """
 
 import datetime as dt
@@ -98,7 +98,7 @@ def typed(kind: str, value: Any) -> Any:
     if kind == TEXT:
         if not isinstance(value, str):
             raise BadRecordError(value)
-        return value.encode("utf-8", "replace").decode()  # half a surrogate is no text
+        return value.encode("utf-8", "replace").decode()  # replaces unpaired surrogates
     if kind == MONEY:
         return money(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
@@ -125,7 +125,7 @@ def decode(topic: str, payload: bytes) -> dict[str, Any]:
 
 @dataclass
 class Lake:
-    """What silver must hold after the batches so far."""
+    """The expected contents of silver after the batches so far."""
 
     states: dict[str, dict[int, tuple[Position, dict[str, Any] | None]]] = field(
         default_factory=lambda: {"users": {}, "items": {}}
@@ -191,14 +191,14 @@ class Lake:
                 row[f"{name}_position"] = position
 
     def _as_known(self, topic: str, key: int) -> dict[str, Any]:
-        """The row of a key; of a deleted one only the key is known."""
+        """Return the row of a key; a deleted row has only its key."""
         _, row = self.states[topic][key]
         columns = dict.fromkeys(column for column, _ in FIELDS[topic].values())
         known = row or {**columns, "id": key}
         return {**known, "resolved_id": self.survivor(key)} if topic == "users" else known
 
     def survivor(self, user: int) -> int | None:
-        """The account at the end of a chain of merges, None if they go round."""
+        """Return the canonical key at the end of a merge chain, None if the chain is a cycle."""
         seen = set()
         while user not in seen:
             seen.add(user)

@@ -1,4 +1,4 @@
-"""What partial updates make of a row, in plain Python: a register for each field."""
+"""The expected result of partial updates in plain Python, with last-writer-wins fields."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,7 +7,10 @@ FIELDS = ("name", "town", "source_db")
 
 
 class PartialChange(NamedTuple):
-    """order: (sequence, position). fields: what the message has; None if it deletes."""
+    """A partial update.
+
+    order: (sequence, position). fields: the fields in the message, None if it is a delete.
+    """
 
     order: tuple[int, int]
     fields: dict[str, str | None] | None
@@ -37,11 +40,11 @@ def fold(registers: Registers, changes: Iterable[PartialChange]) -> Registers:
     return found
 
 
-Keyed = tuple[int | None, PartialChange]  # a message; the key is None for one that truncates
+Keyed = tuple[int | None, PartialChange]  # a message; the key is None for a truncation
 
 
 def current(history: Iterable[Keyed]) -> dict[int, Registers]:
-    """By definition: what comes behind the last truncation is all there is."""
+    """Return the rows by definition: only changes after the last truncation count."""
     messages = list(history)
     last = max((change.order for key, change in messages if key is None), default=(-1, -1))
     found: dict[int, Registers] = {}
@@ -52,7 +55,10 @@ def current(history: Iterable[Keyed]) -> dict[int, Registers]:
 
 
 class Folded:
-    """As silver does it: a truncation clears registers, and what is older is not let in."""
+    """The rows as silver maintains them.
+
+    A truncation clears older fields, and changes older than the last truncation are ignored.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[int, Registers] = {}

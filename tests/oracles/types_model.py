@@ -1,7 +1,8 @@
-"""What each type of a topic file accepts, in plain Python: docs/topic-files.md, "Types".
+"""The values that each type of a topic file accepts, in plain Python.
 
-Shares no code with the product. A value is what JSON, Avro or a message key says, as `read_json`
-gives it: numbers keep their text, as only that tells 1 from 1.0.
+The types are described in docs/topic-files.md, "Types". Shares no code with the product. A value
+comes from JSON, Avro or a message key, in the form that `read_json` returns: numbers keep their
+text, because only the text distinguishes 1 from 1.0.
 """
 
 import base64
@@ -19,19 +20,24 @@ LONGEST = 1000
 
 
 class RefusedError(Exception):
-    """The type does not accept the value, or a payload is no JSON object."""
+    """The type does not accept the value, or a payload is not a JSON object."""
 
 
 class Number(str):
-    """A JSON number, as it is written."""
+    """A JSON number as written."""
 
 
 class Constant(str):
-    """NaN or Infinity, which JSON does not have and many producers write."""
+    """NaN or Infinity: not valid JSON, but written by many producers."""
 
 
 def read_json(text: str) -> Any:
-    """A JSON text; a number of too many characters makes it none."""
+    """Parse a JSON text.
+
+    Raises:
+        RefusedError: the text is not valid JSON, or a number in it has more than `LONGEST`
+            characters.
+    """
     try:
         value = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=Constant)
     except (ValueError, RecursionError) as error:
@@ -46,10 +52,10 @@ def _number(text: str) -> Number:
 
 
 def value_of(kind: str, value: Any) -> Any:
-    """The value of a column; None for null.
+    """Return the value of a column, None for null.
 
     Raises:
-        RefusedError: the type does not accept it.
+        RefusedError: the type does not accept the value.
     """
     if value is None:
         return None
@@ -62,10 +68,10 @@ def value_of(kind: str, value: Any) -> Any:
 
 
 def value_of_avro(kind: str, value: Any) -> Any:
-    """The value of a column, of what an Avro record or a bare value has.
+    """Return the value of a column for a field of an Avro record or a bare Avro value.
 
     Raises:
-        RefusedError: the type does not accept it.
+        RefusedError: the type does not accept the value.
     """
     return value_of(kind, _as_json(kind, value))
 
@@ -91,7 +97,11 @@ def _as_json(kind: str, value: Any) -> Any:
 
 
 def value_of_key(kind: str, text: str) -> Any:
-    """The value of a part of a message key, which is a text whatever the type."""
+    """Return the value of a part of a message key, which is text for every type.
+
+    Returns:
+        The value, or None if the type does not accept the text.
+    """
     if kind == "boolean":
         return {"true": True, "false": False}.get(text)
     is_number = kind in ("int", "long", "double", "timestamp_ms")
@@ -147,7 +157,7 @@ def _decimal(value: Any, precision: int, scale: int) -> Decimal:
         rounded = number.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
         if abs(rounded) >= Decimal(10) ** (precision - scale):
             raise RefusedError(value)
-    return rounded if rounded else abs(rounded)  # there is one zero
+    return rounded if rounded else abs(rounded)  # turns -0 into 0
 
 
 def _text(value: Any) -> str:

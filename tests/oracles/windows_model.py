@@ -1,4 +1,4 @@
-"""The shop's views of orders by time, in plain Python."""
+"""The expected rows of the shop's time-based order views, in plain Python."""
 
 import datetime as dt
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What orders messages while partitions are added: whole histories, read at any moments."""
+"""Tests the order of messages while partitions are added, for histories read at any time."""
 
 import datetime as dt
 import itertools
@@ -21,7 +21,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class Written(NamedTuple):
-    """A message: by whom and when it was written in truth, and what is known of it."""
+    """A message: its true producer and write time, and what is known of it."""
 
     producer: int
     key: int
@@ -32,10 +32,10 @@ class Written(NamedTuple):
 
 
 class History:
-    """A topic that is written while partitions are added, by producers who learn of it late.
+    """A topic to which partitions are added, and whose producers learn of them late.
 
-    Ledger ids do not tell which partition was written first. Of the producers the last one has a
-    clock that steps back.
+    Ledger ids do not show which partition was written first. The clock of the last producer steps
+    back.
     """
 
     def __init__(self, seed: int) -> None:
@@ -49,7 +49,7 @@ class History:
         self._skews = [rng.randint(-SKEW, SKEW) for _ in self._knows]
 
     def write(self) -> None:
-        """A few messages; producer 0 alone writes key 0, and so on, and all write key 9."""
+        """Write a few messages; only producer 0 writes key 0, and so on, and all write key 9."""
         rng = self._rng
         for _ in range(rng.randint(0, 6)):
             self.now += rng.choice([2_000, SECOND, 40 * SECOND, 700 * SECOND])
@@ -77,7 +77,7 @@ def name(partition: int) -> str:
 
 
 class Reader:
-    """Plans batches as the source does, and lands them with their order times, in µs."""
+    """Plans batches as the source does and lands them with their order times in µs."""
 
     def __init__(self, history: History, rng: random.Random) -> None:
         self._history = history
@@ -94,7 +94,7 @@ class Reader:
         else:
             self.order = self.order.settled(ends, now)
         stored = with_partitionings(begun, {TOPIC: self.order})
-        self.order = partitionings(stored)[TOPIC]  # as it comes from the checkpoint
+        self.order = partitionings(stored)[TOPIC]  # as read from the checkpoint
         for partition, end in ends.items():
             if not whole and self._rng.random() < 0.3:
                 continue  # it lags behind
@@ -136,7 +136,7 @@ seeds = st.integers(0, 2**32)
 def test_the_later_message_of_a_producer_wins(seed: int) -> None:
     history, reader = told(seed)
     places = {each: place(each, reader.landed[each]).order for each in history.log}
-    for key in range(3):  # of producers whose clocks run forward
+    for key in range(3):  # of producers whose clocks do not step back
         mine = [each for each in history.log if each.key == key]
         if mine:
             assert max(mine, key=places.__getitem__) == mine[-1]

@@ -1,4 +1,4 @@
-"""Positions and what is stored of them."""
+"""Tests positions and their stored form."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_an_offset_survives_the_checkpoint(offset: dict[str, Position]) -> None:
 
 @given(st.dictionaries(st.text(), POSITIONS))
 def test_equal_offsets_have_equal_text(offset: dict[str, Position]) -> None:
-    # Spark compares the text to see whether there is anything new.
+    # Spark compares the texts to find out whether there is new data.
     backwards = dict(reversed(offset.items()))
     assert json.dumps(to_json(offset)) == json.dumps(to_json(backwards))
 

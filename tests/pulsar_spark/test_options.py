@@ -1,4 +1,4 @@
-"""Options of `format("pulsar")`."""
+"""Tests the options of `format("pulsar")`."""
 
 import pytest
 
@@ -16,7 +16,7 @@ GOOD = {
 
 
 def test_options_are_read_whatever_their_case() -> None:
-    # Spark hands them over in lower case.
+    # Spark passes option names in lower case.
     options = PulsarOptions.parse({name.lower(): value for name, value in GOOD.items()})
     assert options.topics == (GOOD["topic"],)
     assert options.read_timeout_ms == 60_000

@@ -1,4 +1,4 @@
-"""Tables to which tasks append directly stay few files, and forget what nobody needs any more."""
+"""Tests that tables to which tasks append keep few files and drop rows no longer needed."""
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor

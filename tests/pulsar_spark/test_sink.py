@@ -1,4 +1,4 @@
-"""`writeStream.format("pulsar")`, read back by the source."""
+"""Tests `writeStream.format("pulsar")`; the source reads the messages back."""
 
 import datetime as dt
 from pathlib import Path
@@ -31,7 +31,7 @@ def topic(spark: SparkSession, broker: Broker, settings: LakeSettings) -> LiveTo
     spark.dataSource.register(PulsarDataSource)
     with PulsarAdmin(settings.connection) as admin:
         admin.ensure_namespace(settings.pulsar_namespace)
-        admin.deduplicate(settings.pulsar_namespace)  # a topic that is there hears of it later
+        admin.deduplicate(settings.pulsar_namespace)  # existing topics learn of it later
     return LiveTopic(settings, "out", 3)
 
 
@@ -45,7 +45,7 @@ def there(spark: SparkSession, topic: LiveTopic) -> list[Row]:
 
 
 class Out:
-    """A stream from a Delta table to the topic; each `run` is a restart."""
+    """A stream from a Delta table to the topic, which each `run` restarts."""
 
     def __init__(self, spark: SparkSession, topic: LiveTopic, folder: Path) -> None:
         self._spark = spark
@@ -100,7 +100,7 @@ def test_a_message_has_the_key_time_and_properties_of_its_row(
 def test_a_replayed_batch_adds_nothing(
     spark: SparkSession, topic: LiveTopic, tmp_path: Path
 ) -> None:
-    """The driver dies after the messages were sent and before the batch was committed."""
+    """The driver dies after the messages are sent and before the batch is committed."""
     out = Out(spark, topic, tmp_path)
     out.add(rows(30))
     out.run()
@@ -125,7 +125,7 @@ def test_rows_may_name_their_partition(spark: SparkSession, topic: LiveTopic) ->
 def test_a_batch_write_with_an_id_adds_nothing_when_it_is_repeated(
     spark: SparkSession, topic: LiveTopic
 ) -> None:
-    """As from `foreachBatch`."""
+    """This is how `foreachBatch` uses it."""
     frame = spark.range(9).selectExpr("cast(id as string) as payload").coalesce(2)
     for batch in (1, 1, 2):
         writer = frame.write.format("pulsar").mode("append").options(**options(topic))
@@ -143,7 +143,7 @@ def test_a_batch_write_with_an_id_adds_nothing_when_it_is_repeated(
 def test_rows_may_or_may_not_have_a_key_and_a_partition(
     spark: SparkSession, topic: LiveTopic
 ) -> None:
-    """All in one task, whose producers reach the same partitions."""
+    """All rows are in one task, whose producers send to the same partitions."""
     frame = spark.range(30).selectExpr(
         "cast(id as string) as payload",
         "CASE id % 3 WHEN 0 THEN cast(id as string) END as key",

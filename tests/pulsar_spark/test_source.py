@@ -1,4 +1,4 @@
-"""`format("pulsar")` as someone uses it who wants just the source: batch reads and limits."""
+"""Tests `format("pulsar")` without the rest of the lakehouse: batch reads and limits."""
 
 import datetime as dt
 import json
@@ -29,7 +29,7 @@ def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
 
 @pytest.fixture
 def read(spark: SparkSession, topic: LiveTopic) -> Read:
-    """A batch read, in the order of the positions."""
+    """A function for a batch read, with rows in the order of their positions."""
     spark.dataSource.register(PulsarDataSource)
 
     def rows(**options: Any) -> list[Row]:
@@ -56,7 +56,7 @@ def payloads(rows: list[Row]) -> list[bytes]:
 
 
 def produce(topic: LiveTopic, payload: bytes | None, **options: Any) -> Position:
-    """Send one message with a producer of its own kind to partition 0."""
+    """Send one message to partition 0 with a producer with these options."""
     client = topic.settings.connection.client()
     try:
         producer = client.create_producer(f"{topic.name}-partition-0", **options)
@@ -162,7 +162,7 @@ class Stream:
         self._options = options
 
     def run(self, **options: str) -> list[dict[str, Any]]:
-        """Catch up; the progress of each batch that had rows."""
+        """Catch up, and return the progress of each batch that had rows."""
         self._spark.dataSource.register(PulsarDataSource)
         reader = self._spark.readStream.format("pulsar").options(**{**self._options, **options})
         writer = reader.load().writeStream.option("checkpointLocation", str(self._folder / "c"))
@@ -240,7 +240,7 @@ def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
 
 
 def test_an_offset_says_about_how_much_its_batch_holds(topic: LiveTopic) -> None:
-    """Also behind an offset of an older version, which has no estimate."""
+    """This also holds after an offset of an older version, which has no estimate."""
     reader = PulsarStreamReader(PulsarOptions.parse({**base(topic), "subscription": "guard"}))
     stood = reader.initialOffset()
     for payload, count, batched in ((b"x", 40, False), (b"x" * 5_000, 3, False), (b"x", 21, True)):
@@ -259,7 +259,7 @@ def test_an_offset_says_about_how_much_its_batch_holds(topic: LiveTopic) -> None
 
 
 def test_a_stream_never_goes_back_in_a_log_that_is_the_same(topic: LiveTopic) -> None:
-    """A broker that loads a topic may name an earlier end for a while. A new cluster is another."""
+    """A broker may report an earlier end while it loads a topic. A new cluster has another log."""
     last = max(s[1:3] for s in topic.send(numbered(20)) if s.partition == 0)
     name = f"{topic.name}-partition-0"
     reader = PulsarStreamReader(PulsarOptions.parse({**base(topic), "subscription": "guard"}))

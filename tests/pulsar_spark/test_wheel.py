@@ -1,4 +1,4 @@
-"""The source as a distribution of its own, in an environment that has nothing else."""
+"""Tests the source as a separate distribution, in an environment with nothing else."""
 
 import email
 import importlib.metadata
@@ -26,7 +26,7 @@ UV = Path(sys.executable).with_name("uv")
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Python of an environment with the wheel and what it depends on, as the lock has it."""
+    """The Python of an environment with the wheel and its locked dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
     environment = folder / "environment"
     found = environment / "bin" / "python"
@@ -46,7 +46,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def locked(depends: Iterable[str]) -> Iterator[str]:
-    """The part of the project's lock that some requirements need. It has been built before."""
+    """Yield the part of the project's lock that the requirements need; all of it is installed."""
     needed = set()
     todo = [Requirement(each) for each in depends]
     while todo:

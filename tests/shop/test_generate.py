@@ -1,4 +1,4 @@
-"""The generated shop has the statistics it promises, and the same seed gives the same bytes."""
+"""Tests that the generated shop has the promised statistics, and that a seed fixes its bytes."""
 
 import csv
 from collections import Counter

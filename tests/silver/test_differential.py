@@ -1,8 +1,8 @@
-"""Thousands of random messages through all of silver, beside plain Python.
+"""Tests all of silver with thousands of random messages, compared with plain Python.
 
-Values of every type, odd ones among them, are sent with every kind of key, in any order, to topics
-of all kinds, whose partitions have changed. They come in batches of any size, one of them twice.
-`make nightly` sends many times as many.
+Values of every type, including odd ones, are sent with every kind of key, in any order, to topics
+of all kinds whose number of partitions has changed. They arrive in batches of any size, one of
+them twice. `make nightly` sends many times as many.
 """
 
 import datetime as dt
@@ -27,7 +27,7 @@ from silver.refine import QUERY
 ROUNDS = int(os.environ.get("LAKEHOUSE_ROUNDS", "1"))
 MESSAGES = 1_200  # of each topic in a round
 TIMES = [None, *(dt.datetime(2026, 1, 1, 0, n, tzinfo=dt.timezone.utc) for n in range(3))]
-TYPES = {  # of the fields, and of each a value that fits
+TYPES = {  # of the fields, each with a valid value
     "flag": ("boolean", "true"),
     "small": ("int", "7"),
     "large": ("long", "8"),
@@ -77,7 +77,10 @@ Values = dict[str, Any]
 
 
 class Read(NamedTuple):
-    """What a message says. order: by which it wins. values: None if it deletes its key."""
+    """The content of a message.
+
+    order: the message with the highest order wins. values: None if the message deletes its key.
+    """
 
     key: Key
     order: tuple[Any, ...]
@@ -130,10 +133,10 @@ def _object(members: dict[str, str]) -> str:
 
 
 def read(message: Message) -> Read:
-    """What silver must read in a message.
+    """Return what silver must read in a message.
 
     Raises:
-        RefusedError: it belongs to the quarantine.
+        RefusedError: the message must be quarantined.
     """
     topic, place = message.topic, message.position.order
     if not message.payload:
@@ -178,7 +181,7 @@ def _key_of(text: str | None) -> Key:
 
 
 def rows(topic: str, reads: list[Read]) -> dict[Key, Values | None]:
-    """By definition: of each key what the message with the highest order says."""
+    """Return the rows by definition: the content of each key's message with the highest order."""
     found: dict[Key, Values | None] = {}
     for each in sorted(reads, key=lambda each: each.order):
         if topic == "partial":
@@ -223,7 +226,7 @@ def test_silver_makes_of_random_messages_what_plain_python_makes_of_them(
         lake.refine()
     commit = newest_file(Path(lake.settings.checkpoint_path(QUERY)) / "commits")
     assert commit is not None
-    commit.unlink()  # as a kill leaves it: the batch comes again
+    commit.unlink()  # as a kill leaves it: the batch is repeated
     lake.refine()
     refused = set()
     for topic, messages in sent.items():

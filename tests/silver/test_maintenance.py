@@ -1,4 +1,4 @@
-"""Silver keeps its own tables small, and what they hold stays the same."""
+"""Tests that silver keeps its tables small without changing their rows."""
 
 import os
 import shutil

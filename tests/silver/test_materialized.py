@@ -1,4 +1,4 @@
-"""Views that a topic file declares, compared with plain Python over the same rows."""
+"""Tests the views declared in a topic file against plain Python over the same rows."""
 
 import datetime as dt
 import json
@@ -40,7 +40,7 @@ def rows(frame: DataFrame) -> set[Row]:
 
 @pytest.fixture(scope="module")
 def late_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SilverLake:
-    """Orders of three days in two batches, the latest first; its views in a session of its own."""
+    """A lake with orders of three days in two batches, the latest first, in a separate session."""
     lake = SilverLake(spark.newSession(), tmp_path_factory.mktemp("windows"))
     rng = random.Random(5)
     times = [rng.randrange(72 * 60) for _ in range(80)] + [n * 30 for n in range(20)]
@@ -84,7 +84,7 @@ sql = "SELECT nothing FROM enriched_orders"
 
 
 def people_messages(seed: int, count: int) -> list[Message]:
-    """Creations, moves, changes and deletions of few people, with their colours and cheeses."""
+    """Return creations, moves, changes and deletions of a few people, their colours and cheeses."""
     rng = random.Random(seed)
     found = []
     for entry in range(count):
@@ -103,7 +103,7 @@ def people_messages(seed: int, count: int) -> list[Message]:
 
 
 def expected(messages: list[Message]) -> tuple[set[Row], set[Row]]:
-    """`people_per_account` and `favourites`, from the latest message of each key."""
+    """Return `people_per_account` and `favourites`, from the latest message of each key."""
     latest: dict[str, dict[str, dict[str, Any]]] = {}
     for m in sorted(messages, key=lambda m: m.position):
         content = json.loads(m.payload) if m.payload else {"op": "d"}

@@ -1,5 +1,4 @@
-"""The quarantine on real tables: after a fix each record comes in once, or is given up, and the
-books say so."""
+"""Tests that after a fix each quarantined record is applied once or discarded, and audited."""
 
 import json
 from pathlib import Path
@@ -25,7 +24,7 @@ MISSING = "field 'name' is missing"
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
-    """With a newer row for one of the refused records, and a visit that waits for another."""
+    """A lake with refused records; one has a newer row, and a visit waits for another."""
     lake = SilverLake(spark, tmp_path, declared(tmp_path, STRICT))
     lake.put(
         [

@@ -1,4 +1,7 @@
-"""Silver made anew beside what readers see, and swapped; the oracle is a lake that begins anew."""
+"""Tests that silver is rebuilt beside the tables that readers see and then swapped in.
+
+The oracle is a lake that starts from scratch.
+"""
 
 import json
 import threading
@@ -32,8 +35,10 @@ AFTER = PEOPLE_AND_VISITS.replace(
 
 
 def history(begin: int, end: int) -> list[Message]:
-    """People without and visits with a name, visits that wait, some too long for an int, and some
-    that never fit.
+    """Return people and visits.
+
+    A third of the people have no name, and a quarter of the visits have no place. Some visits wait
+    for their person, some have minutes too long for an int, and one never fits.
     """
     found = []
     for n in range(begin, end):
@@ -47,13 +52,13 @@ def history(begin: int, end: int) -> list[Message]:
 
 
 def rows(lake: SilverLake) -> dict[str, list[str]]:
-    """What silver holds, the numbers of batches apart."""
+    """Return the rows of silver without batch numbers."""
     numbers = ("silver_batch", "arrived_batch")
     return {name: sorted(map(str, lake.table(name).drop(*numbers).collect())) for name in TABLES}
 
 
 def commits_of(lake: SilverLake) -> Iterator[tuple[int, str | None]]:
-    """When each commit of silver was made, in ns, and by which mode of writing."""
+    """Yield the time in ns and the write mode of each commit of silver."""
     for table in silver_tables(lake.topics):
         for file in Path(table.path(lake.settings), "_delta_log").glob("*.json"):
             actions = map(json.loads, file.read_text().splitlines())
@@ -63,7 +68,7 @@ def commits_of(lake: SilverLake) -> Iterator[tuple[int, str | None]]:
 
 @contextmanager
 def readers(lake: SilverLake) -> Iterator[list[int]]:
-    """Count the rows of a table again and again; gives the counts that were seen."""
+    """Count the rows of a table repeatedly, and yield the list of counts."""
     path = lake.settings.table_path("silver", "enriched_visits")
     seen, stop = [DeltaTable(path).to_pyarrow_dataset().count_rows()], threading.Event()
 
@@ -82,7 +87,7 @@ def readers(lake: SilverLake) -> Iterator[list[int]]:
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
-    """Refined in two batches, one record given up."""
+    """A lake refined in two batches, with discarded records."""
     lake = SilverLake(spark, tmp_path / "lake", declared(tmp_path, BEFORE))
     for begin, end in ((0, 12), (12, 20)):
         lake.put(history(begin, end))
@@ -143,7 +148,7 @@ def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_
 def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
     lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an interrupted replay of all has built is not swapped in."""
+    """The tables built by an interrupted full replay are not swapped in."""
     expected = rows(lake)
 
     def dies(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Silver on a real Spark and real Delta tables, compared with the model after every run."""
+"""Tests silver on real Spark and Delta tables against the model after every run."""
 
 import itertools
 import random
@@ -31,7 +31,10 @@ def assert_equal(lake: SilverLake, model: Lake) -> None:
 
 
 def history(seed: int, length: int) -> list[Message]:
-    """A random history of few keys: updates, deletes, resends, poison, orders before their user."""
+    """Return a random history of few keys.
+
+    It has updates, deletes, resends, bad records, and orders before their user.
+    """
     rng = random.Random(seed)
     found = []
     for entry in range(length):
@@ -54,7 +57,7 @@ def history(seed: int, length: int) -> list[Message]:
 def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a batch is handled as a small one or as a large one, and whatever those before it."""
+    """This holds for small and large batches, in any sequence of the two."""
     rng = random.Random(1)
     messages = history(1, 160)
     cuts = [0, *sorted(rng.sample(range(1, 160), 3)), 160]
@@ -105,7 +108,7 @@ def test_an_order_that_comes_first_is_missing_at_once_and_completed_by_the_next_
 
 
 def test_a_topic_may_be_added_to_a_lake_that_runs_already(lake: SilverLake) -> None:
-    """Wherever in the file it stands; the others go on where they were."""
+    """Its place in the file does not matter; the other topics continue where they were."""
     every, model = lake.topics, Lake()
     first, second = [message("users", 1, 0, user(0))], history(13, 40)[2:]
     lake.topics = TopicFile(topics={"users": every.topics["users"]})
@@ -134,7 +137,7 @@ def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: Silver
 def test_a_silver_that_begins_before_anything_has_landed_reads_no_snapshot(
     lake: SilverLake,
 ) -> None:
-    """Which Spark would be at for seconds, before it finds that it is empty."""
+    """Spark would take seconds to find that the snapshot is empty."""
     for name in lake.topics.topics:
         path = lake.settings.table_path("bronze", name)
         lake.spark.createDataFrame([], ENVELOPE_DDL).write.format("delta").mode("append").save(path)
@@ -155,9 +158,9 @@ def test_a_silver_that_begins_before_anything_has_landed_reads_no_snapshot(
 def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 6: the batch dies before each step has its effect, and runs again after a restart.
+    """Invariant 6: the batch fails before each step takes effect, and runs again after a restart.
 
-    It is not the first batch: Spark starts again with that one by another path.
+    It is not the first batch, because Spark restarts with that one in a different way.
     """
     first, batch, later = (history(11, 60)[n : n + 20] for n in (0, 20, 40))
     model = Lake()
@@ -188,7 +191,7 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
 def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between the append and the books, a large table would have to be read for a MERGE."""
+    """After a kill between append and audit, a MERGE would have to read a large table."""
     known = [message("users", 1, 1, user(1)), message("items", 1, 1, item(1))]
     orders = [message("orders", n, n, order(n, 1, 1 + n % 2, 1)) for n in range(6)]
     model = Lake()
@@ -212,7 +215,7 @@ def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again
 def test_a_batch_that_has_not_all_that_bronze_says_stops_the_job_and_books_nothing(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 7: what came is counted by bronze's log, and not by what was read of it."""
+    """Invariant 7: messages are counted from bronze's log, not from the rows read."""
     lake.put(history(6, 20))
     lake.refine()
     books = lake.table("reconciliation").collect()
@@ -230,7 +233,7 @@ def test_a_batch_that_has_not_all_that_bronze_says_stops_the_job_and_books_nothi
 def test_the_same_batch_run_twice_writes_nothing_the_second_time(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 6: also when the batch had finished, and only Spark's own commit was lost."""
+    """Invariant 6 also holds if the batch had finished and only Spark's own commit was lost."""
     original = Refinery.refine
 
     def twice(self: Refinery, batch: object, batch_id: int) -> None:
@@ -250,7 +253,7 @@ def test_the_same_batch_run_twice_writes_nothing_the_second_time(
 def test_an_order_of_the_future_does_not_make_all_others_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The clock of one producer is wrong: the watermark stays with the time of publishing."""
+    """If a producer's clock is wrong, the watermark does not pass the publish time."""
     lake = SilverLake(spark, tmp_path)
     [running] = refine(spark, lake.settings, lake.topics)
     published = round(PUBLISHED.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""What silver keeps about its batches does not grow with them, and tells the same."""
+"""Tests that silver's batch records do not grow without limit and still give the same results."""
 
 import datetime as dt
 from collections import Counter
@@ -21,7 +21,7 @@ from silver.retention import drop_old_batches
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.timezone.utc)
 TOPICS = ("orders", "users")
-BATCHES = 3000  # one each five minutes, some ten days
+BATCHES = 3000  # one every five minutes, about ten days
 STEP = dt.timedelta(minutes=5)
 COUNTS = ("messages_in", "applied", "superseded", "quarantined", "discarded", "waiting", "late")
 
@@ -44,7 +44,7 @@ DECISIONS = [{**row(7, "orders"), "silver_batch": -1, "watermark": None}]
 
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> LakeSettings:
-    """The records of an earlier version, to which rows could only be added, in many files."""
+    """A lake with the append-only record tables of an earlier version, in many files."""
     settings = load_settings(home=tmp_path)
     for table in (CUTS, RECONCILIATION):
         table.create(settings, {APPEND_ONLY: "true"})
@@ -72,7 +72,7 @@ def append(settings: LakeSettings, path: str, rows: list[dict[str, Any]]) -> Non
 
 
 def told(settings: LakeSettings) -> tuple[object, ...]:
-    """All that is read of the audit and the cuts, but for old moments."""
+    """All values read from the audit and the snapshots, except for old times."""
     audit = AuditTotals(settings)
     audit.read()
     totals = {topic: (audit.of_batches(topic), audit.now(topic)) for topic in TOPICS}
@@ -89,7 +89,7 @@ def test_old_batches_are_one_row_and_the_totals_stay(
 ) -> None:
     before = told(lake)
     first_kept = next(n for n in range(BATCHES) if committed_at(n) >= NOW - dt.timedelta(days=7))
-    for _ in range(2):  # again, as after a crash, it changes nothing
+    for _ in range(2):  # the repetition, as after a crash, changes nothing
         drop_old_batches(lake, NOW)
         assert told(lake) == before
         cuts = DirectTable(CUTS, lake).column("silver_batch").to_pylist()

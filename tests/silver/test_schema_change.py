@@ -1,4 +1,4 @@
-"""Fields of a topic that runs are added, dropped, renamed or changed."""
+"""Tests that fields of a running topic can be added, dropped, renamed or changed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Somebody commits to a table of silver while a batch of silver does: the batch is done again."""
+"""Tests that a silver batch is redone if another writer commits to the same table meanwhile."""
 
 import threading
 import time
@@ -23,17 +23,17 @@ WAIT_SECONDS = 60
 
 
 def wait_within(rows: DataFrame, barrier: Path) -> DataFrame:
-    """The same rows, which whoever reads them first gets when `barrier`/go is there."""
+    """Return the same rows, but let the first reader wait until `barrier`/go exists."""
 
     @F.udf("boolean")
-    def passes(_: Any) -> bool:  # in a Python worker, which has no module of the tests
+    def passes(_: Any) -> bool:  # in a Python worker, which cannot import the tests
         (barrier / "reached").touch()
         deadline = time.monotonic() + WAIT_SECONDS
         while not (barrier / "go").exists() and time.monotonic() < deadline:
             threading.Event().wait(0.05)
         return True
 
-    # In one task, as the other writer needs a core; Spark filters before it if it may.
+    # In one task, because the other writer needs a core; Spark may push other filters before it.
     return rows.coalesce(1).where(passes.asNondeterministic()("id"))
 
 

@@ -1,4 +1,4 @@
-"""The Chromium of the machine, for tests that look at a page; they skip where there is none."""
+"""The installed Chromium, for tests of web pages; the tests skip if there is none."""
 
 import shutil
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program,
-            args=["--no-sandbox"],  # which root may not have; only our own pages are opened
+            args=["--no-sandbox"],  # root cannot use the sandbox; only our own pages are opened
         )
         yield browser
         browser.close()

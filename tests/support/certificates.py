@@ -1,4 +1,4 @@
-"""Certificates for the name localhost alone, by an authority of a test's own."""
+"""Certificates for `localhost`, issued by a certificate authority of the test."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ import trustme
 
 
 def issue(folder: Path, name: str) -> bytes:
-    """Write `ca.pem`, `<name>.pem` and, of an authority that nobody trusts, `stranger.pem`.
+    """Write `ca.pem`, `<name>.pem`, and `stranger.pem` of an unrelated authority.
 
     Returns:
-        The key of the certificate, as PEM.
+        The private key of the certificate, as PEM.
     """
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")

@@ -1,4 +1,4 @@
-"""A collector of OpenLineage events on loopback: takes what is posted, and keeps it."""
+"""A collector of OpenLineage events on loopback, which keeps the events posted to it."""
 
 import json
 import os
@@ -17,7 +17,11 @@ PATIENCE = 60
 
 
 class Collector:
-    """events: those that came, in their order. answer: the HTTP status that is given."""
+    """An HTTP server for lineage events.
+
+    events: the events received, in order. answer: the HTTP status of the response; events are not
+    kept if it is 400 or above.
+    """
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -33,7 +37,7 @@ class Collector:
                 self.end_headers()
 
             def log_message(self, *_: object) -> None:
-                """Nothing is said."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -44,19 +48,19 @@ class Collector:
         self._server.server_close()
 
     def of(self, job: str) -> list[Event]:
-        """The events of a job; all that was told has come."""
+        """Return the events of a job, once all pending events have arrived."""
         the_emitter().flush(PATIENCE)
         return [event for event in self.events if event["job"]["name"] == job]
 
 
 @contextmanager
 def collecting(**environment: str) -> Iterator[Collector]:
-    """A collector that this process sends its lineage to while the block runs."""
+    """Yield a collector that receives this process's lineage while the block runs."""
     collector = Collector()
     with pytest.MonkeyPatch.context() as patch:
         forget_configuration(patch)
         patch.setenv("OPENLINEAGE_URL", collector.url)
-        patch.setenv("OPENLINEAGE__TRANSPORT__URL", collector.url)  # where a type is named
+        patch.setenv("OPENLINEAGE__TRANSPORT__URL", collector.url)  # if a type is configured
         for name, value in environment.items():
             patch.setenv(name, value)
         yield collector
@@ -66,7 +70,7 @@ def collecting(**environment: str) -> Iterator[Collector]:
 
 
 def forget_configuration(patch: pytest.MonkeyPatch) -> None:
-    """As if nobody had configured OpenLineage."""
+    """Remove all OpenLineage configuration from the environment."""
     if the_emitter.cache_info().currsize:
         the_emitter().flush(PATIENCE)
     for name in [name for name in os.environ if name.startswith("OPENLINEAGE")]:

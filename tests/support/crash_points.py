@@ -1,14 +1,15 @@
-"""Stops a command at each of its durable writes, without stopping it.
+"""Simulates a kill at each durable write of a command, without killing it.
 
-A process that is killed leaves the files as they are at that moment. So the command runs once,
-undisturbed, and before each of its writes the lake's folder is copied, with the broker's
-subscriptions where the command moves them. Each copy is a lake as a kill leaves it: no `finally`
-has run, and no lock is held. The same command is then run on each copy (`Recording.points`).
+A killed process leaves the files as they are at that moment. So the command runs once,
+undisturbed, and the lake's folder is copied before each of its writes. The copy includes the
+broker's subscriptions if the command moves them. Each copy is a lake as a kill leaves it: no
+`finally` has run, and no lock is held. The same command then runs on each copy
+(`Recording.points`).
 
-Writes are seen where they are made: those of Python by audit hooks, those of delta-rs and Arrow at
-their functions, those of Spark in Hadoop's file system, calls that change the broker at its client.
-A write that is made in another way is noticed (`Recording.unseen`): the folder has changed, and
-nothing has told of it.
+Each kind of write is intercepted at its source: Python's by audit hooks, those of delta-rs and
+Arrow at their functions, Spark's in Hadoop's file system, and calls that change the broker at the
+admin client. A write made in any other way is detected as well, because the folder has changed
+without a report (`Recording.unseen`).
 """
 
 import contextlib
@@ -41,7 +42,7 @@ ALL = POINTS == "all"
 SAMPLE = None if ALL else int(POINTS)
 SEED = 23
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-PATHS = {  # audit events of the standard library: which arguments are a path, and which its folder
+PATHS = {  # audit event: (argument with a path, argument with its folder's descriptor), ...
     "os.rename": ((0, 2), (1, 3)),
     "os.link": ((1, 3),),
     "os.symlink": ((1, 2),),
@@ -66,7 +67,7 @@ PACKAGES = (
 )
 DELTA_RS = ("restore", "vacuum", "create_checkpoint", "create_write_transaction")
 ARROW = ("delete_file", "delete_dir", "copy_file", "move", "open_output_stream")
-OF_DATA = (".parquet", ".bin", ".crc")  # nobody reads them before a commit names them
+OF_DATA = (".parquet", ".bin", ".crc")  # not read before a commit refers to them
 
 DRAFT_OF_SPARK = re.compile(r"/\.[^/]+\.[0-9a-f]{8}-[0-9a-f-]{27}\.tmp$")
 
@@ -78,7 +79,7 @@ Subscriptions = Mapping[str, Mapping[str, Position]]
 class Point:
     """A lake as a kill leaves it.
 
-    before: the write that was not made any more. subscriptions: the broker's, by partition.
+    before: the first write that was not made. subscriptions: the broker's, by partition.
     """
 
     number: int
@@ -88,7 +89,7 @@ class Point:
 
 
 class BrokerSide:
-    """The subscriptions of a lake's topics: what a command changes on the broker."""
+    """The subscriptions of a lake's topics, which are what a command changes on the broker."""
 
     def __init__(self, settings: LakeSettings, topics: list[str]) -> None:
         self._connection = settings.connection
@@ -102,7 +103,7 @@ class BrokerSide:
 
     @staticmethod
     def _ours(cursors: Mapping[str, Position]) -> dict[str, Position]:
-        """Without those of the broker itself, such as that of deduplication."""
+        """Filter out the broker's own cursors, such as that of deduplication."""
         return {name: at for name, at in cursors.items() if name.startswith("lakehouse-")}
 
     def put_back(self, before: Subscriptions) -> None:
@@ -120,14 +121,14 @@ class BrokerSide:
 
 @dataclass
 class Recording:
-    """What a command did to a folder.
+    """The writes of a command to a folder.
 
     Args:
-        home: the folder, of the settings' `home`.
-        copies: where lakes as kills leave them are put.
-        sample: how many; None: all.
-        broker: whose subscriptions belong to a point.
-        apart: folders in `home` that are no part of the lake, such as logs.
+        home: the folder to watch, the `home` of the settings.
+        copies: the folder for the copies of the lake.
+        sample: the number of points to keep, None for all.
+        broker: the broker whose subscriptions belong to a point.
+        apart: folders in `home` that are not part of the lake, such as logs.
     """
 
     home: Path
@@ -148,7 +149,7 @@ class Recording:
         self._seen = {*self._last}
 
     def tell(self, what: str, *paths: str, tree: bool = False, creates: bool = False) -> None:
-        """Something is about to be written: files, or what is below folders (`tree`)."""
+        """Record a write before it happens: to files, or anywhere below folders (`tree`)."""
         ours = [path for path in paths if self._is_ours(path)]
         if not ours:
             return
@@ -162,7 +163,7 @@ class Recording:
                 self._keep(f"write to {short[0]}, which is empty", emptied=short[0])
 
     def tell_broker(self, what: str) -> None:
-        """Something is about to be changed on the broker."""
+        """Record a change on the broker before it happens."""
         with self._lock, _unwatched():
             self._look(what)
 
@@ -172,7 +173,7 @@ class Recording:
 
     @property
     def unseen(self) -> list[str]:
-        """The files that have changed, and nothing told of it."""
+        """The files that changed without a recorded write."""
         paths = {*self._seen, *self._before, *self._last}
         changed = {path for path in paths if self._before.get(path) != self._last.get(path)}
         changed |= self._seen - self._before.keys()
@@ -196,7 +197,7 @@ class Recording:
             self._keep(before)
 
     def _keep(self, before: str, emptied: str | None = None) -> None:
-        """A point more; of all that there were, each is as likely to be in the sample."""
+        """Add a point; every point so far is equally likely to be in the sample."""
         self.count += 1
         if self.sample is not None and len(self.points) >= self.sample:
             place = self._random.randrange(self.count)
@@ -239,7 +240,7 @@ class Recording:
 
 
 def _read_by_others(files: dict[str, Stat]) -> dict[str, Stat]:
-    """The files that the next process may read without a log that names them."""
+    """Return the files that the next process may read although no log refers to them."""
     return {
         path: stat
         for path, stat in files.items()
@@ -253,7 +254,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def _unwatched() -> Iterator[None]:
-    """What this thread writes meanwhile is the harness's own, or was told already."""
+    """Ignore this thread's writes: they are the harness's own, or are recorded already."""
     before = getattr(_thread, "is_unwatched", False)
     _thread.is_unwatched = True
     try:
@@ -289,11 +290,11 @@ def _absolute(path: Any, folder: str | None = None) -> str:
     return os.path.normpath(os.path.join(folder or os.getcwd(), text))
 
 
-sys.addaudithook(_audit)  # for the life of the process: there is no way to take it away
+sys.addaudithook(_audit)  # for the life of the process: audit hooks cannot be removed
 
 
 class _FromJava:
-    """Told by `WatchedFiles.java`."""
+    """Receives the writes that `WatchedFiles.java` reports."""
 
     def accept(self, text: str) -> None:
         what, _, path = text.partition(" ")
@@ -305,7 +306,7 @@ class _FromJava:
 
 
 class Watcher:
-    """Sees all writes of this process and of its Spark, while a recording is made."""
+    """Reports all writes of this process and its Spark session during a recording."""
 
     def __init__(self, spark: SparkSession, settings: LakeSettings) -> None:
         self._spark = spark
@@ -350,7 +351,7 @@ class Watcher:
             self._forget_tables()
 
     def _forget_tables(self) -> None:
-        """Delta keeps open tables, each with the files of its first use."""
+        """Clear Delta's cache, whose tables keep the file system of their first use."""
         self._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
     def _compiled(self, classes: Path) -> Any:

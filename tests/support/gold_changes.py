@@ -1,4 +1,4 @@
-"""What may change between two builds of gold."""
+"""Changes to the sources between two builds of gold."""
 
 import csv
 import subprocess
@@ -11,9 +11,10 @@ from shop_lake import ShopLake
 
 
 class Changes(NamedTuple):
-    """The rows of the marts before changes and a build of them; items and users by their fate.
+    """The result of changes and of the build that follows them.
 
-    bare: a bare dbt in a schema of its own, in the midst of that build.
+    before: the rows of the marts before the changes. fates: the changed items and users by what
+    happened to them. bare: a plain dbt run in its own schema in the middle of the build.
     """
 
     before: dict[str, list[str]]
@@ -22,8 +23,11 @@ class Changes(NamedTuple):
 
 
 def change_rewards(lake: ShopLake, shop_files: Path, folder: Path) -> None:
-    """A user who comes late, one who is merged, one who is deleted; a line that is not paid any
-    more, a new line, and a refund."""
+    """Publish changes that affect rewards.
+
+    They are a late user, a merged user, a deleted user, an order line that is no longer paid, a
+    new line and a refund.
+    """
     with (shop_files / "orders.csv").open() as lines:
         orders = list(csv.DictReader(lines))
     with (shop_files / "users.csv").open() as rows:
@@ -51,10 +55,13 @@ def change_rewards(lake: ShopLake, shop_files: Path, folder: Path) -> None:
 
 
 def change_recommendations(lake: ShopLake, shop_files: Path, folder: Path) -> dict[str, int]:
-    """A planted shop beside the generated one; items that come late, move to another category, are
-    deleted or returned; a user who is merged, and one who is deleted.
+    """Publish changes that affect recommendations.
 
-    Returns items and users by what became of them.
+    They are a planted shop beside the generated one; items that arrive late, move to another
+    category, are deleted or are returned; a merged user and a deleted user.
+
+    Returns:
+        Ids of items and users by what happened to them.
     """
     write_planted_shop(folder, seed=5)
     lines, items = lake.enriched(), lake.current("items")
@@ -82,7 +89,7 @@ def change_recommendations(lake: ShopLake, shop_files: Path, folder: Path) -> di
 
 
 def append(files: Path, to: Path, name: str, column: str, value: int, new: dict[str, Any]) -> None:
-    """Add a row of the generated files, with other values, to those of a folder."""
+    """Append a copy of a generated row, with new values, to the file of the same name in `to`."""
     with (files / f"{name}.csv").open() as rows:
         row = next(row for row in csv.DictReader(rows) if row[column] == str(value))
     with (to / f"{name}.csv").open() as there:

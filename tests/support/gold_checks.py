@@ -1,4 +1,4 @@
-"""Gold of a lake, compared with what plain Python says of its silver."""
+"""Comparison of a lake's gold with the result that plain Python computes from its silver."""
 
 import gold_model
 from deltalake import DeltaTable
@@ -44,7 +44,7 @@ def assert_gold_is_right(lake: ShopLake) -> None:
 
 
 def published(settings: LakeSettings) -> dict[str, list[str]]:
-    """The rows of all marts, in an order of their own."""
+    """Return the rows of all marts as sorted texts."""
     return {
         name: sorted(map(str, DeltaTable(path).to_pyarrow_table().to_pylist()))
         for name, path in delta_tables(settings, "gold").items()

@@ -1,5 +1,7 @@
-"""Builds of gold that come to nothing: a test fails, dbt is killed, somebody else writes in
-`gold_build`, and the clock is set back."""
+"""Builds of gold that are not published.
+
+A dbt test fails, dbt is killed, another process writes to `gold_build`, and the clock is set back.
+"""
 
 import csv
 import os
@@ -35,10 +37,11 @@ Readable = tuple[dict[str, list[str]], dict[str, int]]
 
 
 class Refused(NamedTuple):
-    """What readers had, rows and versions, and what was said and booked of the failed build.
+    """The rows and versions that readers saw, and the records of the failed builds.
 
-    disturbed: the error of a build whose table somebody else has restored meanwhile. bare: a bare
-    dbt in its schema at the same time.
+    disturbed: the error of a build during which another process restored one of its tables. bare:
+    a plain dbt run in the same schema at the same time. runs: the failed tests in the runs table.
+    told: lineage events of the failed build.
     """
 
     readable: Readable
@@ -53,7 +56,7 @@ class Refused(NamedTuple):
 
 
 def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
-    """Let a further order come, and twice begin a build that has it."""
+    """Publish one more order, and let three builds that include it fail."""
     settings = lake.settings
     _a_day_ahead(lake, "silver", "cuts", "committed_at")
     _a_day_ahead(lake, "gold", "cuts", "published_at")
@@ -106,7 +109,7 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
 
 
 def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult:
-    """Build and publish gold; when the orders are staged, dbt stands still until `act` is done."""
+    """Build and publish gold; dbt is paused while `act` runs, once the orders are staged."""
     staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
     with alone(settings), prepare_build(settings) as build, ThreadPoolExecutor(1) as thread:
         published = staged.history(1)[0]["version"]
@@ -129,7 +132,7 @@ def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult
 def bare_dbt(
     settings: LakeSettings, folder: Path, schema: str, select: str
 ) -> subprocess.CompletedProcess[str]:
-    """`dbt build` as an analytics engineer runs it."""
+    """Run `dbt build` as an analytics engineer does."""
     own = {"DBT_TARGET_PATH": str(folder / "target"), "DBT_LOG_PATH": str(folder / "logs")}
     return subprocess.run(
         [Path(sys.executable).with_name("dbt"), "build", "--select", select],
@@ -156,7 +159,7 @@ def _readable(settings: LakeSettings) -> Readable:
 
 
 def _a_day_ahead(lake: ShopLake, layer: str, table: str, instant: str) -> None:
-    """As if the clock had been wrong until now, when it was set back."""
+    """Move the recorded times a day ahead, as if the clock had just been set back."""
     place = delta_at(lake.settings.table_path(layer, table))
     lake.spark.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ({APPEND_ONLY} = false)")
     lake.spark.sql(f"UPDATE {place} SET {instant} = {instant} + INTERVAL 1 DAY")

@@ -1,6 +1,6 @@
-"""Pulsar's Java client, for what the Python client cannot send: null values, transactions, types.
+"""Pulsar's Java client, for null values, transactions and types that the Python client lacks.
 
-Spoken to through py4j, in a JVM of its own with the embedded broker's jars.
+It runs in its own JVM with the embedded broker's jars and is called through py4j.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def java_gateway(settings: LakeSettings) -> Iterator[JavaGateway]:
 
 
 class JavaClient:
-    """A Java client of the broker of some settings."""
+    """A Java client of the broker at a URL."""
 
     def __init__(self, gateway: JavaGateway, url: str) -> None:
         self.jvm: Any = gateway.jvm
@@ -48,7 +48,7 @@ class JavaClient:
         )
 
     def producer(self, topic: str, *, batched: bool = False, checked: bool = False) -> Any:
-        """A producer of bytes, with no schema or `checked` as bytes of the topic's schema."""
+        """Create a producer of bytes; if `checked`, the bytes must match the topic's schema."""
         schema = self.jvm.org.apache.pulsar.client.api.Schema
         kind = schema.AUTO_PRODUCE_BYTES() if checked else schema.BYTES
         builder = self._client.newProducer(kind).topic(topic).enableBatching(batched)

@@ -1,4 +1,4 @@
-"""An LDAP server on loopback, of the entries (LDIF) on stdin; says its port on stdout."""
+"""An LDAP server on loopback that serves the entries (LDIF) on stdin, and prints its port."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A producer that goes on publishing the shop's messages while a test does other things."""
+"""A producer that keeps publishing the shop's messages while a test does other things."""
 
 import random
 import threading
@@ -23,10 +23,10 @@ def until(condition: Callable[[], bool], what: str, seconds: int = DEADLINE_SECO
 
 
 def shop_message(rng: random.Random, number: int) -> tuple[str, str, bytes]:
-    """The n-th message of a shop: topic, key and payload; the first are what orders look up."""
+    """Return topic, key and payload of the n-th message; the first 16 are users and items."""
     kind = rng.choice(["users", "items", "orders", "orders"])
     key = rng.randrange(8)
-    if number < 16:  # so that in the end every line finds both
+    if number < 16:  # so that every line finds its user and item in the end
         kind, key = ["users", "items"][number % 2], number // 2
     payload = {
         "users": lambda k, n: user(k, lastName=f"v{n}"),
@@ -37,9 +37,9 @@ def shop_message(rng: random.Random, number: int) -> tuple[str, str, bytes]:
 
 
 class LiveShop:
-    """Publishes users, items and orders one by one, each in order of its key, until stopped.
+    """Publishes users, items and orders one by one, in order within each key, until stopped.
 
-    What was sent is known with its position, so that the model can say what comes of it.
+    It records every message with its position, so that the model can compute the expected tables.
     """
 
     def __init__(self, lake: ShopLake) -> None:
@@ -58,7 +58,7 @@ class LiveShop:
         self._thread.join()
 
     def stop(self) -> list[Message]:
-        """No more messages; all that were sent."""
+        """Stop publishing and return all messages sent."""
         self.__exit__()
         return self._sent
 
@@ -86,7 +86,11 @@ class LiveShop:
 
 
 def assert_right(lake: ShopLake, sent: list[Message]) -> None:
-    """Each message once: which version of a user an order got depends on when it was refined."""
+    """Check that each message has been processed once.
+
+    Looked-up rows and positions are not compared: the version of a user that an order gets depends
+    on when the order was refined.
+    """
     model = Lake()
     model.batch(sent)
     for topic in ("users", "items"):

@@ -1,5 +1,4 @@
-"""What a producer sends: builders of the shop's messages, with ids and defaults that are valid,
-and of messages of any topic."""
+"""Builders of messages: of the shop's, with valid ids and defaults, and of any topic's."""
 
 import json
 from typing import Any
@@ -32,7 +31,7 @@ def message(topic: str, entry: int, key: object, payload: bytes | None) -> Messa
 
 
 def json_message(topic: str, entry: int, key: object = None, **fields: Any) -> Message:
-    """With the field `id` as its key, unless another is given."""
+    """Build a JSON message whose key is the field `id`, unless another key is given."""
     key = fields["id"] if key is None else key
     return message(topic, entry, key, json.dumps(fields).encode())
 

@@ -1,4 +1,4 @@
-"""Odd values, as JSON writes them: more than 200, and each is tried with each type."""
+"""More than 200 odd values as JSON text, and odd Avro values, to be read as every type."""
 
 import datetime as dt
 import json
@@ -14,7 +14,7 @@ INTEGERS = [
     *("-9223372036854775808", "-9223372036854775809", "18446744073709551616"),
     *("999999999", "9999999999", "99999999999", "10000000000", "-9999999999", "1" * 38, "1" * 39),
     *("1" * 60, "9" * 400, "20260105", "20000", "0" + "7", "+5", "--5", "1767571200"),
-    # Milliseconds: the first and the last of the years 1 to 9999, and beside them.
+    # Milliseconds: the first and last of the years 1 to 9999, and their neighbours.
     *("1489876693000", "-62135596800000", "-62135596800001", "253402300799999"),
     *("253402300800000", "1790000000000000000", "-99999999999999999"),
 ]
@@ -132,7 +132,7 @@ TIMES = [
     *("Mon, 05 Jan 2026 12:30:00 GMT", "2026-01-05T12:30:00+00:00", "2026-01-05T12:30:00-00:00"),
 ]
 TEXTS = [*NUMBERS_AS_TEXT, *WORDS, *BASE64, *DATES, *TIMES]
-RAW = [  # strings that json.dumps would not write so
+RAW = [  # strings in forms that json.dumps does not write
     *(r'"\ud800"', r'"\udc00x"', r'"a\ud800"', r'"\ud83d\ude00"', r'"\ude00\ud83d"'),
     *(r'"\u0041"', r'"\/"', r'"1\u0000"', '"\x7f"', '"a\tb"', '"unfinished', r'"\x41"', "'x'"),
     *('"\u00e9"', '"\u2028"', r'"\\u0041"', r'"\""', r'"a\"b\",\"c\": 1"'),

@@ -1,4 +1,4 @@
-"""Declarations by which gold sees users masked and hashed; what it must see, in plain Python."""
+"""Declarations that mask and hash users for gold, and the expected values in plain Python."""
 
 import hmac
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ KEPT = '{ type = "string", personal = "keep" }'
 
 
 def protection(folder: Path, topics: Path = SHOP_TOPICS) -> dict[str, Path]:
-    """Settings with a topic file like another, which protects names and addresses."""
+    """Return settings for a copy of a topic file that masks first names and hashes addresses."""
     folder.mkdir(parents=True, exist_ok=True)
     secret, file = folder / "pseudonym-secret", folder / f"protected-{topics.name}"
     secret.write_text(f"{SECRET}\n")

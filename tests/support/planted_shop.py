@@ -1,4 +1,4 @@
-"""A generated shop where it is known what goes with what."""
+"""A generated shop with a known answer to which items are bought together."""
 
 import csv
 import datetime as dt
@@ -10,15 +10,15 @@ from typing import Any
 FIRST_ID = 50_000_000
 PAIRS = 30
 ACCOUNTS = 300
-FAITH = 0.9  # how often who has one item of a pair also buys the other
+FAITH = 0.9  # share of buyers of one item of a pair who also buy the other
 OPENED = dt.datetime(2017, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def write_planted_shop(folder: Path, seed: int) -> None:
-    """Write users.csv, items.csv and orders.csv, with ids of their own.
+    """Write users.csv, items.csv and orders.csv, with ids that no other file uses.
 
     Items come in pairs that share no trait. An account buys a pair, then one item of another pair,
-    and last, in most cases, what belongs to it; all else that it buys is random.
+    and last, in most cases, the second item of that pair. All its other purchases are random.
     """
     rng = random.Random(seed)
     items = list(range(FIRST_ID, FIRST_ID + 2 * PAIRS))
@@ -65,7 +65,7 @@ def _time(at: dt.datetime) -> str:
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file as `lakehouse publish` takes it."""
+    """Write a CSV file that `lakehouse publish` accepts."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

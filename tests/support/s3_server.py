@@ -1,6 +1,6 @@
-"""A real S3 server of the tests: Versity's gateway on a folder, built once from its Go module.
+"""A real S3 server for tests: Versity's gateway on a folder, built once from its Go module.
 
-It knows conditional writes. A test that needs it skips where there is no Go, or no way to fetch.
+It supports conditional writes. Tests that need it skip if Go is missing or the build fails.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from lakehouse.runtime.ports import free_port
 
 MODULE = "github.com/versity/versitygw"
 VERSION = "v1.8.0"
-CHECKSUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="  # of the module, as go.sum has it
+CHECKSUM = "h1:au+wI+aybno/STsQiSm35Uu6Q6iK5MWReQxgO6SEMFc="  # of the module, as in go.sum
 BUCKET = "lake"
 KEEPING = "keeping"
 KEY = "lakehouse-tests"
@@ -37,8 +37,11 @@ CREDENTIALS = {
 
 @dataclass(frozen=True)
 class S3Server:
-    """A running server; `folder` is where it keeps the objects of the bucket, and `objects` those
-    of all, old versions included."""
+    """A running server.
+
+    folder: holds the objects of the bucket. objects: holds the objects of all buckets, including
+    old versions.
+    """
 
     address: str
     folder: Path
@@ -46,7 +49,7 @@ class S3Server:
 
 
 def program() -> Path:
-    """The server, built if it was not."""
+    """Return the path of the server's program, and build it if it is missing."""
     built = load_settings().cache_dir / f"versitygw-{VERSION}"
     if not built.exists():
         go = shutil.which("go")
@@ -73,7 +76,7 @@ def program() -> Path:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[S3Server]:
-    """The server with an empty bucket, and another that is to keep old versions."""
+    """Run the server with two empty buckets, one of them to keep old versions."""
     objects = folder / "objects"
     for path in (objects / "now" / BUCKET, objects / "now" / KEEPING, objects / "old"):
         path.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A lake filled through the broker from CSV files, and what plain Python says of the same files."""
+"""A lake filled through the broker from CSV files, and the same files read in plain Python."""
 
 import csv
 import datetime as dt
@@ -18,10 +18,14 @@ Row = dict[str, Any]
 
 
 class ShopLake(LakeReader):
-    """The suite's Spark and broker on a lake and a namespace of their own."""
+    """A lake and a namespace that use the suite's Spark and broker."""
 
     def fill(self, folder: Path) -> dict[str, int]:
-        """Publish the files of a folder, and bring bronze and silver up to date."""
+        """Publish the files of a folder and bring bronze and silver up to date.
+
+        Returns:
+            The number of messages sent by topic.
+        """
         create_topics(self.settings, self.topics)
         sent = publish(self.settings, self.topics, folder)
         self.catch_up()
@@ -36,24 +40,24 @@ class ShopLake(LakeReader):
         client.close()
 
     def mart(self, name: str) -> list[Row]:
-        """The rows of a table of gold, as readers see it."""
+        """Return the rows of a gold table as readers see them."""
         path = self.settings.table_path("gold", name)
         rows: list[Row] = DeltaTable(path).to_pyarrow_table().to_pylist()
         return rows
 
     def catch_up(self) -> None:
-        """Bring bronze and silver up to date with what was sent."""
+        """Bring bronze and silver up to date with the messages sent."""
         await_streams(ingest(self.spark, self.settings, self.topics, available_now=True))
         self.refine()
 
 
 def read_shop(folder: Path) -> dict[str, list[Row]]:
-    """The files as silver's columns; the last row of an id is its state."""
+    """Read the files into silver's columns; the last row of an id is its state."""
     return {name: _read(folder / f"{name}.csv", cells) for name, cells in COLUMNS.items()}
 
 
 def joined(shop: Mapping[str, list[Row]]) -> dict[tuple[int, int], Row]:
-    """Every order line with its user and item, None where there is none."""
+    """Return every order line with its user and item, None if unknown."""
     users = {user["id"]: user for user in shop["users"]}
     items = {item["id"]: item for item in shop["items"]}
     return {

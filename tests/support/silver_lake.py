@@ -1,4 +1,4 @@
-"""A lake without a broker: bronze rows are put straight into real Delta tables, silver is real."""
+"""A lake without a broker: tests write bronze rows to real Delta tables, which silver reads."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ PUBLISHED = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class LakeReader:
-    """The tables of a lake as the model writes them."""
+    """Reads the tables of a lake in the form that the model uses."""
 
     def __init__(
         self, spark: SparkSession, settings: LakeSettings, topics: TopicFile | None = None
@@ -55,7 +55,7 @@ class LakeReader:
 
 
 class SilverLake(LakeReader):
-    """A lake of its own with the shop's topics, or others."""
+    """A separate lake with the shop's topics or other ones."""
 
     def __init__(
         self, spark: SparkSession, place: Path | LakeSettings, topics: TopicFile | None = None
@@ -81,7 +81,7 @@ class SilverLake(LakeReader):
                 {},
                 None,
             )
-            envelope += (None,) * 3  # all metadata is UTF-8
+            envelope += (None,) * 3  # raw columns: all metadata is UTF-8
             rows.setdefault(m.topic, []).append(envelope)
         for topic, found in rows.items():
             frame = self.spark.createDataFrame(found, ENVELOPE_DDL)
@@ -91,7 +91,7 @@ class SilverLake(LakeReader):
 
 
 def _plain(row: Row, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A row as the model writes it: dictionaries, positions, instants in UTC."""
+    """Convert a row to the model's form: dictionaries, positions, instants in UTC."""
     return {name: _value(row[name]) for name in row.asDict() if name not in without}
 
 

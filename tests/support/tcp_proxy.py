@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections can be cut, as a network would."""
+"""A TCP proxy whose connections can be broken, as by a network failure."""
 
 import contextlib
 import socket
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class TcpProxy:
-    """Passes what comes to `port` on to a port of this machine, and back."""
+    """Forwards connections on `port` to another port of this machine."""
 
     def __init__(self, target_port: int) -> None:
         self._target = ("127.0.0.1", target_port)
@@ -18,7 +18,7 @@ class TcpProxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> int:
-        """Break all connections; how many there were."""
+        """Break all connections and return their number."""
         with self._lock:
             broken, self._open = self._open, set()
         for each in broken:

@@ -1,4 +1,4 @@
-"""A real topic of the suite's broker: what a test sends, and where the broker says it is."""
+"""A real topic of the suite's broker, with the messages a test sends and their positions."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from pulsar_spark.broker.admin import PulsarAdmin
 
 
 class Sent(NamedTuple):
-    """A message as bronze must hold it."""
+    """A message as bronze must store it."""
 
     partition: int
     ledger: int
@@ -33,21 +33,21 @@ class Outgoing(NamedTuple):
 
 
 def events(name: str, partitions: int = 1) -> TopicFile:
-    """A topic file with one topic, whose payloads nobody decodes."""
+    """Return a topic file with one topic, whose payloads are not decoded."""
     fields: dict[str, Any] = {"id": "long"}
     topic = Topic(name=name, kind="events", key=["id"], partitions=partitions, fields=fields)
     return TopicFile(topics={name: topic})
 
 
 def declared(folder: Path, text: str) -> TopicFile:
-    """A topic file of a text."""
+    """Write a topic file with this text and load it."""
     file = folder / "topics.toml"
     file.write_text(text)
     return load_topics(file)
 
 
 class LiveTopic:
-    """A topic of a namespace that is the test's own."""
+    """A topic in the test's own namespace."""
 
     def __init__(self, settings: LakeSettings, name: str, partitions: int) -> None:
         self.settings = settings
@@ -65,7 +65,7 @@ class LiveTopic:
             admin.delete_topic(self.name)
 
     def send(self, messages: Iterable[Outgoing], *, batched: bool = False) -> list[Sent]:
-        """Send and wait for the broker's word on each."""
+        """Send messages and wait until the broker has acknowledged each of them."""
         client = self.settings.connection.client()
         found: list[Sent] = []
         producer = client.create_producer(

@@ -1,4 +1,4 @@
-"""What is told of a stream whatever becomes of it, and what happens when nobody listens."""
+"""Tests the lineage events of a stream for every outcome, and without a collector."""
 
 import sys
 import uuid
@@ -44,7 +44,7 @@ class Query:
         return self._error
 
     def stop(self) -> None:
-        """It has ended."""
+        """Do nothing: the query has ended already."""
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_each_run_is_told_with_what_it_has_written(
     for _ in range(2):
         told.begin()
         told.started(Query())  # type: ignore[arg-type]
-        told.look()  # there is nothing to tell
+        told.look()  # there is nothing to report
         write(settings, 2)
         write(settings, 1)
         told.look()

@@ -1,4 +1,4 @@
-"""Logs in the form that is asked for, and never with a secret."""
+"""Tests that logs have the requested format and never contain a secret."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ SECRETS = ("s3cret-of-the-issuer", JWT, "hunter22")
 
 @pytest.fixture(autouse=True)
 def text_again() -> Iterator[None]:
-    logging.captureWarnings(False)  # pytest has taken them back since a test before
+    logging.captureWarnings(False)  # pytest has reset them since an earlier test
     yield
     configure_logs()
 
@@ -88,7 +88,7 @@ def test_an_error_that_ends_a_command_is_an_event_too(capsys: pytest.CaptureFixt
 def test_no_secret_gets_into_a_log(
     form: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """By the name of a field, by its shape, or as it was read once to connect."""
+    """A secret is found by field name, by its shape, or because it was read to connect."""
     configure_logs("json" if form == "json" else "text")
     file = tmp_path / "token"
     file.write_text("s3cret-of-the-issuer\n")

@@ -1,4 +1,4 @@
-"""What processes that we start find in their environment: none of our secrets."""
+"""Tests that the environment of started processes contains none of our secrets."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ OTHERS = [
 
 def environment_of(pid: int) -> dict[str, str]:
     file = Path(f"/proc/{pid}/environ")
-    until(lambda: "PATH=" in file.read_text(), "its environment")  # empty while it is started
+    until(lambda: "PATH=" in file.read_text(), "its environment")  # empty while it starts
     pairs = file.read_text().split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 

@@ -1,4 +1,4 @@
-"""Settings: their order of precedence, and that a wrong one is named."""
+"""Tests the precedence of settings, and that errors name the invalid setting."""
 
 from pathlib import Path
 

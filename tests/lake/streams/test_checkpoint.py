@@ -1,4 +1,4 @@
-"""One process has a checkpoint, as long as it lives."""
+"""Tests that one process owns a checkpoint as long as it lives."""
 
 import signal
 import subprocess
@@ -26,7 +26,7 @@ print("went on", flush=True)
 
 
 def test_a_process_that_was_stopped_finds_that_no_other_has_taken_its_place(tmp_path: Path) -> None:
-    """There is no lease that could run out while it does not notice."""
+    """There is no lease that could expire while the process is stopped."""
     settings = load_settings(home=tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, tmp_path],

@@ -1,4 +1,4 @@
-"""What is said of an error that has come through Spark and Java."""
+"""Tests the messages of errors that were raised through Spark and Java."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Streams that fail are started again, or given up without stopping the others."""
+"""Tests that failed streams are restarted, or given up without stopping the others."""
 
 import json
 import os
@@ -49,11 +49,11 @@ class FailedQuery:
         return self._error
 
     def stop(self) -> None:
-        """It has ended."""
+        """Do nothing: the query has ended already."""
 
 
 class Fragile:
-    """Starts queries that fail; the first ones have finished a batch before."""
+    """Starts queries that fail; the first `finish` ones complete a batch before."""
 
     def __init__(self, settings: LakeSettings, error: Exception, finish: int = 0) -> None:
         self.starts = 0
@@ -75,7 +75,7 @@ def quick(tmp_path: Path) -> LakeSettings:
 
 
 def keep(settings: LakeSettings, start: Fragile, *, available_now: bool = False) -> list[Any]:
-    """Keep a stream until it is given up; which restarts there were."""
+    """Keep a stream until it is given up, and return number and delay of its restarts."""
     with capture_logs() as logs, pytest.raises(LakehouseError, match="The query bronze.o failed"):
         Stream("bronze.o", settings, start, available_now=available_now).begin().keep(Event())
     assert logs[-1]["event"] == "stream given up"
@@ -134,7 +134,7 @@ def test_a_java_process_that_has_ended_is_named() -> None:
 
 
 class ToldInTheDelay(Event):
-    """Set as soon as somebody waits for long."""
+    """An event that is set as soon as someone waits longer than 100 s for it."""
 
     def wait(self, timeout: float | None = None) -> bool:
         if timeout is not None and timeout > 100:
@@ -162,7 +162,7 @@ def test_the_first_stream_that_is_given_up_ends_the_job_if_it_is_to(quick: LakeS
 
 @contextmanager
 def kept(streams: list[Stream]) -> Iterator[None]:
-    """Streams that are kept while the block runs; none of them was given up at its end."""
+    """Keep streams running during the block, and check that none was given up."""
     stop = Event()
     with ThreadPoolExecutor(len(streams)) as pool:
         endings = [pool.submit(each.keep, stop) for each in streams]
@@ -174,7 +174,7 @@ def kept(streams: list[Stream]) -> Iterator[None]:
 
 
 class Uncaught:
-    """Takes what threads of Java end with; implements Java's interface."""
+    """Collects the uncaught exceptions of Java threads; implements Java's interface."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
@@ -239,7 +239,7 @@ def payloads(settings: LakeSettings, name: str) -> list[bytes]:
 
 
 def planners() -> set[int]:
-    """The processes beside our driver that plan the batches of `format("pulsar")`."""
+    """Return the child processes that plan the batches of `format("pulsar")`."""
     found = set()
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it has ended
@@ -280,7 +280,7 @@ def test_a_batch_that_is_only_repeated_says_nothing_of_what_waits(
     stream = begin()
     assert stream.last_read()
     stream.stop()
-    assert stream.has_looked  # as it does not run
+    assert stream.has_looked  # because it is not running
     commits = Path(topic.settings.checkpoint_path("bronze.o")) / "commits"
     (commits / str(newest_batch(topic.settings, "bronze.o"))).unlink()  # as a kill leaves it
 

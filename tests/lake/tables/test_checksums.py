@@ -1,4 +1,4 @@
-"""Spark knows a table by the checksum that we write beside a commit, and reads no log for it."""
+"""Tests that Spark loads a table from the checksum file of a commit, without reading the log."""
 
 import json
 import uuid
@@ -27,12 +27,12 @@ def checksum(settings: LakeSettings, version: int) -> Path:
 
 
 def in_order(protocol: dict[str, Any]) -> dict[str, Any]:
-    """A protocol, whose features are a set, in their order."""
+    """Return a protocol with its features, which are a set, in order."""
     return {name: sorted(x) if isinstance(x, list) else x for name, x in protocol.items()}
 
 
 def seen(spark: SparkSession, settings: LakeSettings) -> tuple[dict[str, Any], int]:
-    """What a Spark that has not seen the table yet knows of it, and the jobs that this took."""
+    """Return what Spark learns of a table it has not seen yet, and how many jobs this took."""
     java, context, group = spark._jvm, spark.sparkContext, uuid.uuid4().hex  # noqa: SLF001
     delta = java.org.apache.spark.sql.delta.DeltaLog
     delta.clearCache()

@@ -1,4 +1,4 @@
-"""Tables in folders whose names must be quoted, by each way in which SQL names them."""
+"""Tests every way to refer in SQL to tables in folders whose names must be quoted."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is done with tables is the same in a folder and in a bucket of a real S3 server."""
+"""Tests that table operations are the same in a folder and in a bucket of a real S3 server."""
 
 import os
 import time

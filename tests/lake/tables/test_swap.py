@@ -1,4 +1,4 @@
-"""A table becomes what another one is, by links to its files."""
+"""Tests that a table takes over the contents of another one by links to its files."""
 
 from pathlib import Path
 

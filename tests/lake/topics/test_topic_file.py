@@ -1,4 +1,4 @@
-"""Topic files: what is accepted, and that each mistake is named with its line and key."""
+"""Tests which topic files are accepted, and that each error names its line and key."""
 
 import contextlib
 import re
@@ -183,7 +183,7 @@ NAMES = {
 
 
 def declared(names: dict[str, str]) -> dict[str, Any]:
-    """A declaration with a name at each place where one can be."""
+    """Return a declaration with a name in every place that takes one."""
     users = {"kind": "changelog", "key": ["id"], "fields": {"id": "long"}}
     orders = {
         **{"kind": "events", "key": ["id"]},

@@ -1,4 +1,4 @@
-"""Only what the version of today needs is left of a table, and it is what it was; without Java."""
+"""Tests that a purge keeps only the files of the current version, unchanged; without Java."""
 
 from pathlib import Path
 

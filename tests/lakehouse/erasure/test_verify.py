@@ -1,4 +1,4 @@
-"""The proof finds a person wherever a lake has values, and nobody where others have the same."""
+"""Tests that the proof finds a person in every place with values, but not others' equal values."""
 
 import json
 from pathlib import Path
@@ -77,5 +77,5 @@ def test_the_same_number_or_a_longer_word_is_not_the_person(settings: LakeSettin
     put(settings, "gold.points", account_id=421, points=KEY)
     broker = settings.home_dir / "pulsar"
     broker.mkdir()
-    (broker / "ledger").write_text(ADDRESS)  # told as not searched
+    (broker / "ledger").write_text(ADDRESS)  # reported as not searched
     assert found(settings) == {}

@@ -1,4 +1,4 @@
-"""Each check of `lakehouse doctor` finds what it is for."""
+"""Tests that each check of `lakehouse doctor` finds its problem."""
 
 import datetime as dt
 import importlib.metadata
@@ -44,7 +44,7 @@ QUERY = "bronze.o"
 
 
 def only(found: Iterable[Finding], state: str, *says: str) -> None:
-    """There is one finding, and what it says."""
+    """Check that there is one finding, with this state and these words."""
     [finding] = found
     assert finding.state == state, finding
     assert bool(finding.remedy) is (state != "ok")
@@ -240,7 +240,7 @@ def test_a_table_that_is_gone_or_another_is_named(landed: LakeSettings) -> None:
 
 
 class ToldAdmin:
-    """Answers about one topic as a broker would."""
+    """Answers requests about one topic as a broker would."""
 
     def __init__(self, **policies: Any) -> None:
         self._policies = policies

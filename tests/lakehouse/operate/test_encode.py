@@ -1,4 +1,4 @@
-"""CSV rows become the documented JSON messages."""
+"""Tests that CSV rows become the documented JSON messages."""
 
 import json
 from typing import Any

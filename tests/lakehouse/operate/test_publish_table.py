@@ -1,4 +1,4 @@
-"""The changes of a table as a changelog, sent to a real topic, and read back into a table."""
+"""Tests a table's changes as a changelog, sent to a real topic and read back into a table."""
 
 import datetime as dt
 import json
@@ -137,7 +137,7 @@ def test_a_replayed_batch_sends_nothing_twice(
 def test_a_table_that_is_published_and_landed_again_is_the_same_table(
     lake: ShopLake, table: DeltaTable, send: Send
 ) -> None:
-    """The whole round: table, changes, topic, bronze, silver's current state."""
+    """The full round trip: table, changes, topic, bronze, silver's current state."""
     send()
     table.update("bank = 'x'", {"balance": "balance + 1"})
     table.delete("bank = 'y'")
@@ -180,7 +180,7 @@ def test_a_consumer_has_the_rows_of_silvers_view_after_truncations_and_collected
     right: dict[int, str] = {}
 
     def capture(*changes: tuple[str, int, str]) -> None:
-        """Changes as Debezium captures them, and what they make of the rows."""
+        """Send changes as Debezium captures them, and apply them to the expected rows."""
         for op, key, name in changes:
             if op == "t":
                 right.clear()
@@ -197,7 +197,7 @@ def test_a_consumer_has_the_rows_of_silvers_view_after_truncations_and_collected
         lake.catch_up()
 
     def consumed(topic: str) -> dict[int, str]:
-        """What a consumer has that applies the topic from its begin."""
+        """Return the rows of a consumer that applies the topic from its beginning."""
         options: dict[str, Any] = {"key": ["id"], "available_now": True}
         await_streams([publish_table(spark, settings, "silver.people_state", topic, **options)])
         rows: dict[int, str] = {}
@@ -229,12 +229,12 @@ def test_a_consumer_has_the_rows_of_silvers_view_after_truncations_and_collected
 def test_an_aggregate_of_a_changelog_is_a_changelog(
     spark: SparkSession, broker: Broker, settings: LakeSettings
 ) -> None:
-    """Messages, bronze, a view with a key, and its changes in a topic again."""
+    """Messages go to bronze, to a view with a key, and its changes to a topic again."""
     people = ShopLake(spark, settings, load_topics(PEOPLE))
     create_topics(settings, people.topics)
 
     def change(*changes: tuple[int, str | None]) -> None:
-        """People who join an account, or go (None); then all is brought up to date."""
+        """Let people join an account or leave (None), then bring everything up to date."""
         client = settings.connection.client()
         producer = client.create_producer(settings.full_topic("people"))
         for who, account in changes:
@@ -255,7 +255,7 @@ def test_an_aggregate_of_a_changelog_is_a_changelog(
         found.setdefault(row.key, []).append((content["op"], content["people"]))
     assert found == {
         "a": [("c", 2), ("u", 1), ("d", 1)],
-        "b": [("c", 1)],  # one came and one went
+        "b": [("c", 1)],  # one joined and one left
         "c": [("c", 1)],
     }
 

@@ -1,4 +1,4 @@
-"""A reset takes what is the lake's out of a bucket, and leaves what others have there."""
+"""Tests that a reset removes the lake's objects from a bucket and no others."""
 
 import pytest
 from deltalake import write_deltalake

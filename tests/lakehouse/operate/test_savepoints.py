@@ -1,5 +1,7 @@
-"""With a live producer, a lake goes back to a savepoint and comes forward again, and silver is
-made anew: each message is there once."""
+"""Tests restore and replay of a lake with a live producer: each message is there once.
+
+The lake is restored to a savepoint and catches up again, and silver is rebuilt.
+"""
 
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def rows(lake: ShopLake, table: str, version: int | None = None) -> list[str]:
 
 
 def contents(lake: ShopLake) -> dict[str, list[str]]:
-    """All rows of bronze and silver, as text."""
+    """Return all rows of bronze and silver as text."""
     paths = [
         p for layer in ("bronze", "silver") for p in (lake.settings.lake_dir / layer).iterdir()
     ]

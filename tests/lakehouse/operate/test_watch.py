@@ -1,4 +1,4 @@
-"""`lakehouse status --watch` goes on until Ctrl-C, on a terminal and elsewhere."""
+"""Tests that `lakehouse status --watch` runs until Ctrl-C, with and without a terminal."""
 
 import os
 import pty
@@ -48,7 +48,7 @@ def test_each_look_tells_what_came_since_and_an_error_does_not_end_it(
 
 def test_on_a_terminal_it_is_drawn_in_place_and_ends_clean_with_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    # A shell in the background has its children ignore Ctrl-C.
+    # The children of a shell in the background ignore Ctrl-C.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     start += "; from lakehouse.cli import main; main()"
     process = subprocess.Popen(
@@ -88,7 +88,7 @@ def test_on_a_terminal_it_is_drawn_in_place_and_ends_clean_with_ctrl_c(tmp_path:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 4096)
-    except OSError:  # as Linux says that nobody writes any more
+    except OSError:  # how Linux reports that no writer is left
         return b""
 
 

@@ -1,4 +1,4 @@
-"""The jar lock, and that nothing else than what is locked gets in."""
+"""Tests the jar lock, and that only locked jars are used."""
 
 import hashlib
 import re

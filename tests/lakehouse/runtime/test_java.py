@@ -1,4 +1,4 @@
-"""Which Java is chosen, and what is said of one that will not do."""
+"""Tests which Java is chosen, and the error for an unsuitable one."""
 
 import os
 from pathlib import Path
@@ -67,7 +67,7 @@ def test_another_spark_of_the_machine_does_not_get_in_the_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("JAVA_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP"):
-        monkeypatch.setenv(name, "")  # put back afterwards
+        monkeypatch.setenv(name, "")  # restored afterwards
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("SPARK_HOME", "/opt/spark-3")
     prepare_spark(load_settings(cache=tmp_path))

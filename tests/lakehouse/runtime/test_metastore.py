@@ -1,4 +1,4 @@
-"""The catalog in a Hive metastore on a real PostgreSQL, which outlives the sessions."""
+"""Tests the catalog in a Hive metastore on a real PostgreSQL, which outlives the sessions."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class Postgresql(NamedTuple):
     port: int
 
     def rows(self, sql: str) -> list[str]:
-        """What `psql` finds, a line a row."""
+        """Return the rows that `psql` finds, one line each."""
         assert PROGRAMS is not None
         done = run(
             *(PROGRAMS / "psql", "-At", "-h", "127.0.0.1", "-p", str(self.port), "-U", "hive"),
@@ -78,7 +78,7 @@ def run(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def postgresql() -> Iterator[Postgresql]:
-    """A server of its own, whose user hive has a password."""
+    """A separate server, whose user `hive` has a password."""
     if PROGRAMS is None:
         pytest.skip("PostgreSQL is not installed (Debian package postgresql)")
     who = {"user": "postgres"} if os.geteuid() == 0 else {}  # it does not run as root
@@ -108,7 +108,7 @@ def private(file: Path, content: str) -> Path:
 
 @pytest.fixture(params=["folder", "bucket"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """Settings of where tables lie."""
+    """Settings for the location of tables: a folder or a bucket."""
     if request.param == "folder":
         return {"lake": str(tmp_path / "lake")}
     if "LAKEHOUSE_S3" not in os.environ:
@@ -142,7 +142,7 @@ def test_tables_and_views_are_kept_for_other_sessions(
         with pytest.raises(MetastoreError, match="`lakehouse metastore init`"):
             connect(SimpleNamespace(_jvm=jvm), settings)  # type: ignore[arg-type]
         assert create(jvm, settings) == "2.3.0"
-        assert create(jvm, settings) == "2.3.0"  # what is there stays
+        assert create(jvm, settings) == "2.3.0"  # an existing schema stays
     assert postgresql.rows('select "SCHEMA_VERSION" from "VERSION"') == ["2.3.0"]
     own = {
         **os.environ,
@@ -154,7 +154,7 @@ def test_tables_and_views_are_kept_for_other_sessions(
     }
     first = run(sys.executable, "-c", REGISTER, cwd=tmp_path, env=own)
     seen, started = json.loads(first.stdout.splitlines()[-1])
-    assert f"127.0.0.1:{postgresql.port}" in seen  # what it was told, but for the password
+    assert f"127.0.0.1:{postgresql.port}" in seen  # its settings, but not the password
     assert "pyspark" in started
     kept = postgresql.rows(
         'select d."NAME", t."TBL_NAME", t."TBL_TYPE" from "TBLS" t join "DBS" d using ("DB_ID")'

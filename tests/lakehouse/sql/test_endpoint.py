@@ -1,4 +1,4 @@
-"""The SQL endpoint as BI tools see it: PyHive, SQLAlchemy, and `lakehouse sql`."""
+"""Tests the SQL endpoint through PyHive, SQLAlchemy and `lakehouse sql`, as BI tools use it."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""What is refused before the SQL endpoint listens, and the file of its users."""
+"""Tests the settings refused before the SQL endpoint listens, and the file of its users."""
 
 import base64
 import datetime as dt
@@ -46,7 +46,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `lakehouse` with arguments, and what is typed."""
+    """A function that runs `lakehouse` with arguments and typed input."""
 
     def run_it(*arguments: str, types: str = "") -> Outcome:
         monkeypatch.setattr(sys, "argv", ["lakehouse", *arguments])

@@ -1,4 +1,4 @@
-"""Passwords and TLS of the SQL endpoint, with canary secrets and an endpoint of its own."""
+"""Tests passwords and TLS of the SQL endpoint, with canary secrets and a separate endpoint."""
 
 import json
 import secrets
@@ -52,13 +52,13 @@ userPassword: {BEAS}
 
 @pytest.fixture(autouse=True)
 def _secrets_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the passwords is `none`, which would be masked in what other tests read."""
+    """Restore the known secrets; the password `none` would be masked in logs of other tests."""
     monkeypatch.setattr(log_masking, "_known", set(log_masking._known))  # noqa: SLF001
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and the endpoint's certificate for the name localhost alone."""
+    """A certificate authority, and the endpoint's certificate for `localhost` only."""
     folder = tmp_path_factory.mktemp("certificates")
     key = issue(folder, "sql")
     (folder / "sql.key").touch(mode=0o600)
@@ -70,7 +70,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def secured(shop_lake: ShopLake, certificates: Path) -> Iterator[LakeSettings]:
-    """Settings of a client that gets in; the endpoint is on the suite's session and lake."""
+    """Settings of an authorized client; the endpoint uses the suite's session and lake."""
     own = {
         "sql_host": "localhost",
         "sql_port": free_port(),
@@ -95,7 +95,7 @@ def changed(settings: LakeSettings, **update: object) -> LakeSettings:
 
 
 def knowing(settings: LakeSettings, user: str, password: str, folder: Path) -> LakeSettings:
-    """A client that logs in so."""
+    """Return settings of a client that logs in with this user and password."""
     file = folder / secrets.token_hex(4)
     file.touch(mode=0o600)
     file.write_text(password)
@@ -232,7 +232,7 @@ def test_dbt_builds_with_both_and_nothing_shows_the_password(
 ) -> None:
     with prepare_build(secured, select="stg_orders") as build:
         children = psutil.Process().children(recursive=True)
-        # One that has ended, and that nobody has waited for yet, has none.
+        # A process that has ended but was not waited for has no command line.
         commands = [child.as_dict(["cmdline"], ad_value=[])["cmdline"] for child in children]
         assert any("gold.dbt_client" in word for command in commands for word in command)
         assert not any(PASSWORD in word for command in commands for word in command)
@@ -260,7 +260,7 @@ def test_dbt_speaks_to_no_stranger(
 
 @pytest.fixture(scope="module")
 def directory() -> Iterator[int]:
-    """Port of an LDAP server that knows Bea."""
+    """The port of an LDAP server with the user Bea."""
     server = Path(__file__).parents[2] / "support" / "ldap_server.py"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, server], **pipes) as process:  # type: ignore[call-overload]

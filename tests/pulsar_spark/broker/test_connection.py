@@ -1,4 +1,4 @@
-"""TLS, tokens and OAuth2 against a broker that asks for them, with canary secrets."""
+"""Tests TLS, tokens and OAuth2 against a broker that requires them, with canary secrets."""
 
 import base64
 import json
@@ -40,7 +40,7 @@ def token(role: str = "admin") -> str:
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and the broker's certificate for the name localhost alone."""
+    """A certificate authority, and the broker's certificate for `localhost` only."""
     folder = tmp_path_factory.mktemp("certificates")
     key = serialization.load_pem_private_key(issue(folder, "broker"), None)
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -52,7 +52,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(
     suite_settings: LakeSettings, certificates: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LakeSettings]:
-    """Settings of a broker that speaks TLS alone and asks for a token."""
+    """Settings of a broker that accepts only TLS and requires a token."""
     settings = suite_settings.model_copy(
         update={
             "home": tmp_path_factory.mktemp("secured"),
@@ -89,7 +89,7 @@ def secured(
 
 @pytest.fixture
 def own(secured: LakeSettings, tmp_path: Path) -> LakeSettings:
-    """The secured broker, with a lake and namespace for this test alone."""
+    """Settings of the secured broker, with a lake and namespace of their own."""
     namespace = f"public/{secrets.token_hex(8)}"
     return secured.model_copy(update={"home": tmp_path / "home", "pulsar_namespace": namespace})
 
@@ -106,7 +106,7 @@ def test_a_topic_lands_over_tls_with_a_token_that_nothing_shows(
 ) -> None:
     canary = token()
     monkeypatch.setenv(TOKEN_ENV, canary)
-    # As spark.executorEnv does: this Spark was started before the variable was set.
+    # As spark.executorEnv does, because Spark was started before the variable was set.
     monkeypatch.setitem(spark.sparkContext.environment, TOKEN_ENV, canary)
     home = {"home": own.home, "pulsar_token_file": None}
     settings = load_settings(**{**own.model_dump(exclude_none=True), **home})
@@ -196,7 +196,7 @@ def test_a_role_without_rights_is_refused_without_its_token(
 def test_the_brokers_certificate_is_checked(
     own: LakeSettings, certificates: Path, change: dict[str, Any], fits: bool
 ) -> None:
-    """By client and admin API alike: its authority, and by default the host it names."""
+    """Both clients check the certificate's authority and, by default, its host name."""
     if "pulsar_tls_trust_certs_file" in change:
         file = certificates / change["pulsar_tls_trust_certs_file"]
         change = {**change, "pulsar_tls_trust_certs_file": file}
@@ -222,7 +222,7 @@ def reaches(connection: Connection) -> bool:
 
 
 class Issuer(BaseHTTPRequestHandler):
-    """An OpenID issuer, as there is none to be had here: gives `admin` a token for its secret."""
+    """A fake OpenID issuer, which gives `admin` a token for its secret."""
 
     def do_GET(self) -> None:
         assert self.path == "/.well-known/openid-configuration"
@@ -245,12 +245,12 @@ class Issuer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Path:
-    """The folder of an authority of the issuer's own."""
+    """The folder of the issuer's own certificate authority."""
     (tmp_path / "issuer").mkdir()
     (tmp_path / "issuer" / "issuer.key").write_bytes(issue(tmp_path / "issuer", "issuer"))
     return tmp_path / "issuer"
@@ -278,13 +278,13 @@ def key_file(tmp_path: Path) -> Path:
 
 
 def asking(issuer: str, key_file: Path, **given: Any) -> Connection:
-    """A connection to a broker without TLS, by a token of the issuer."""
+    """Return a connection to a broker without TLS, with a token of the issuer."""
     secret = {"oauth2_issuer_url": issuer, "oauth2_key_file": str(key_file)}
     return Connection(**{**URLS, **secret, **given})
 
 
 def shown(connection: Connection) -> str:
-    """What a request of the admin client shows of who we are; the binary client has it, too."""
+    """Return the Authorization header of the admin client, and create the binary client, too."""
     connection.client().close()
     with connection.http(5) as client:
         assert client.auth is not None
@@ -303,7 +303,7 @@ def test_an_issuer_of_an_authority_that_is_named_gives_a_token(
 def test_a_public_issuer_needs_no_authority_of_the_broker(
     issuer: str, authority: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its authority is one of the system's, though the broker has one of its own."""
+    """The issuer's authority is one of the system's, even if the broker has its own."""
     monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
     brokers = asking(issuer, key_file, tls_trust_certs_file=str(authority / "stranger.pem"))
     assert shown(brokers) == f"Bearer {token('admin')}"
@@ -320,7 +320,7 @@ def test_a_public_issuer_needs_no_authority_of_the_broker(
 def test_an_issuer_of_an_unknown_authority_gets_no_secret(
     issuer: str, authority: Path, key_file: Path, given: dict[str, Any]
 ) -> None:
-    """Also where the broker's own certificate need not be known."""
+    """This also holds if the broker's own certificate need not be trusted."""
     if "tls_trust_certs_file" in given:
         given = {"tls_trust_certs_file": str(authority / given["tls_trust_certs_file"])}
     refused = asking(issuer, key_file, **given)

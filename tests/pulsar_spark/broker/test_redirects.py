@@ -1,6 +1,6 @@
-"""A broker that redirects to the owner of a topic: followed within its cluster, and nowhere else.
+"""Tests that redirects to a topic's owner are followed within the cluster, and nowhere else.
 
-The servers answer as brokers of 4.2 do: 307 with the owner's address and `authoritative`.
+The servers answer as Pulsar 4.2 brokers do: 307 with the owner's address and `authoritative`.
 """
 
 import json
@@ -24,7 +24,7 @@ TOKEN = "canary"  # noqa: S105 - no secret
 
 
 class FakeBroker(ThreadingHTTPServer):
-    """Answers for what it owns, redirects to `owner` otherwise; notes what it was asked."""
+    """Answers for its own topics, redirects to `owner` otherwise, and records the requests."""
 
     def __init__(self, host: str, tls: ssl.SSLContext | None = None) -> None:
         super().__init__((host, 0), _Answers)
@@ -72,7 +72,7 @@ class _Answers(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = _answer
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def asked() -> Iterator[FakeBroker]:
 
 @pytest.fixture
 def owner(asked: FakeBroker) -> Iterator[FakeBroker]:
-    """Another broker, on another host."""
+    """Another broker on another host."""
     with answering(FakeBroker("127.0.0.2")) as broker:
         asked.owner = broker
         yield broker

@@ -1,4 +1,4 @@
-"""Ledger arithmetic, against a log of entries written out."""
+"""Tests ledger arithmetic against an explicit list of entries."""
 
 import pytest
 from hypothesis import given

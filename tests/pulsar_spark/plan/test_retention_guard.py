@@ -1,4 +1,4 @@
-"""Messages that the broker drops while a stream runs: each loss is noticed, and nothing else is."""
+"""Tests that every message the broker drops under a stream is detected, with no false alarms."""
 
 import os
 import random
@@ -33,7 +33,7 @@ Place = tuple[int, int]
 
 
 class Api:
-    """The broker's admin API, asked without our client of it."""
+    """The broker's admin API, called without our own client."""
 
     def __init__(self, settings: LakeSettings) -> None:
         self._url = f"{settings.pulsar_admin_url}/admin/v2"
@@ -61,7 +61,7 @@ class Api:
 
 
 class Query:
-    """What Spark asks of a stream reader, in its order, with the batches read in this process."""
+    """Calls a stream reader in the same order as Spark, but reads batches in this process."""
 
     def __init__(self, topic: LiveTopic, losses: Path | None = None) -> None:
         self._options = {
@@ -80,12 +80,12 @@ class Query:
         return PulsarStreamReader(PulsarOptions.parse(self._options))
 
     def restart(self) -> None:
-        """Go on with the same checkpoint in another process."""
+        """Continue from the same checkpoint with a new reader, as in another process."""
         self._reader.stop()
         self._reader = self._new_reader()
 
     def trigger(self, planned: Callable[[], object] = lambda: None) -> None:
-        """One trigger. `planned` happens between planning a batch and reading it."""
+        """Run one trigger; `planned` is called between planning a batch and reading it."""
         end = self._reader.latestOffset(self._stood, ReadAllAvailable())
         if end == self._stood:
             return
@@ -124,7 +124,7 @@ def skip_all(topic: LiveTopic, subscription: str = GUARD) -> None:
 
 
 def expire(topic: LiveTopic) -> None:
-    """As the broker does where the namespace has a TTL, every five minutes by default."""
+    """Expire messages, as the broker does every five minutes by default if there is a TTL."""
     api, partition = Api(topic.settings), f"{topic.name}-partition-0"
     path = f"{partition.replace('://', '/')}/subscription/{GUARD}/expireMessages/1"
     ledger, entry = map(int, api.stats(partition)["lastConfirmedEntry"].split(":"))
@@ -151,7 +151,7 @@ def at(sent: Sent) -> str:
 
 
 def losses(place: Path) -> list[tuple[str, str]]:
-    """Those recorded, by position."""
+    """Return the recorded losses, sorted by position."""
     rows = DeltaTable(place).to_pyarrow_table().to_pylist()
     return sorted(((row["behind"], row["up_to"]) for row in rows), key=lambda pair: span(*pair))
 
@@ -200,7 +200,7 @@ def test_what_is_dropped_while_a_stream_runs_stops_it(
 def test_an_accepted_loss_is_exactly_what_does_not_land(
     topic: LiveTopic, tmp_path: Path, drop: Callable[[LiveTopic], None]
 ) -> None:
-    """Twice, with batches before and after, a crash, and triggers with nothing new between."""
+    """There are two losses, with batches before and after, restarts, and triggers without data."""
     query = Query(topic, tmp_path / "losses")
     sent, lost = topic.send(numbered(0, 5)), []
     query.trigger()
@@ -229,7 +229,7 @@ def test_an_accepted_loss_is_exactly_what_does_not_land(
 
 
 def test_a_loss_is_noticed_when_its_ledger_is_deleted(topic: LiveTopic, query: Query) -> None:
-    """The broker then moves the subscription to the next ledger, as if all had been read."""
+    """The broker then moves the subscription to the next ledger, as if everything had been read."""
     api, partition = Api(topic.settings), f"{topic.name}-partition-0"
     api.of_namespace("retention", json=NONE_KEPT)
     sent = topic.send(numbered(0, 10))
@@ -249,7 +249,7 @@ def test_a_loss_is_noticed_when_its_ledger_is_deleted(topic: LiveTopic, query: Q
 def test_a_ledger_that_is_deleted_when_it_was_read_is_a_loss_only_where_messages_expire(
     topic: LiveTopic, query: Query, ttl: int
 ) -> None:
-    """At a restart nobody knows what it had, but without TTL only what was read is deleted."""
+    """After a restart the ledger's contents are unknown, but without TTL only read ones go."""
     api, partition = Api(topic.settings), f"{topic.name}-partition-0"
     api.of_namespace("retention", json=NONE_KEPT)
     sent = topic.send(numbered(0, 10))
@@ -260,7 +260,7 @@ def test_a_ledger_that_is_deleted_when_it_was_read_is_a_loss_only_where_messages
     api.unload(partition)
     until(lambda: api.stats(partition)["ledgers"][0]["ledgerId"] > sent[0].ledger, "deleted")
     assert api.kept(partition) > sent[-1][1:3]
-    query.trigger()  # which has seen it all
+    query.trigger()  # it has seen everything
     query.restart()
     topic.send(numbered(11, 12))
     if ttl:
@@ -290,9 +290,9 @@ def test_ends_of_transactions_that_are_dropped_are_no_loss(
 
 
 def test_no_false_alarm(broker: Broker, settings: LakeSettings, java: JavaClient) -> None:
-    """Triggers with transactions, chunks, empty partitions, unloads, crashes and restarts.
+    """Triggers run with transactions, chunks, empty partitions, unloads, crashes and restarts.
 
-    Read messages are deleted at once, so that ledgers come and go.
+    Read messages are deleted at once, so ledgers come and go.
     """
     topic = LiveTopic(settings, "facts", 3)
     api = Api(settings)

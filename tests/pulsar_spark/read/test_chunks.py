@@ -1,4 +1,4 @@
-"""Messages in chunks: interleaved, cut by batches, sent again, never finished."""
+"""Tests chunked messages: interleaved, split across batches, resent, never finished."""
 
 import itertools
 import random
@@ -28,7 +28,7 @@ PRODUCERS = 40
 
 
 class Chunk(NamedTuple):
-    """A chunk of a message, or a plain message (of 1)."""
+    """A chunk of a message, or a plain message (`of` is 1)."""
 
     message: str
     number: int
@@ -40,7 +40,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkedTopic:
-    """A topic whose chunks are sent one by one, in any order, as by as many producers."""
+    """A topic to which chunks are sent one by one in any order, as by several producers."""
 
     def __init__(self, topic: LiveTopic, java: JavaClient, folder: Path) -> None:
         self.name = f"{topic.name}-partition-0"
@@ -63,12 +63,12 @@ class ChunkedTopic:
         return [Position(place.getLedgerId(), place.getEntryId()) for place in places]
 
     def end(self) -> Position:
-        """Where the planner ends a batch now."""
+        """Return the position at which the planner would end a batch now."""
         with PulsarAdmin(self.connection) as admin:
             return Planner(self.options, admin).last_positions().get(self.name, START)
 
     def read(self, after: Position, until: Position) -> list[tuple[Position, str, bytes]]:
-        """Position, key and payload of each message of a range, in their order."""
+        """Return position, key and payload of each message of a range, in order."""
         with PulsarAdmin(self.connection) as admin:
             ledgers = admin.log(self.name).ledgers
         work = PartitionRange(self.name, after, until, 100, ledgers=ledgers)
@@ -77,7 +77,7 @@ class ChunkedTopic:
         return sorted(places, key=lambda each: each[0])
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """What is noted of incomplete messages: which, its state, the chunks read."""
+        """Return the records of incomplete messages: message, state and number of chunks read."""
         rows = DeltaTable(self.incomplete).to_pyarrow_table().sort_by("recorded_at").to_pylist()
         return [(row["message"], row["state"], row["chunks_read"]) for row in rows]
 
@@ -88,7 +88,7 @@ def topic(broker: Broker, settings: LakeSettings, java: JavaClient, tmp_path: Pa
 
 
 def interleaved(chosen: random.Random, messages: int) -> list[Chunk]:
-    """Chunks of so many messages for each producer, which sends one after the other."""
+    """Return interleaved chunks; each producer sends its messages one after another."""
     queues: list[list[Chunk]] = []
     for producer in range(PRODUCERS):
         queue: list[Chunk] = []
@@ -103,7 +103,7 @@ def interleaved(chosen: random.Random, messages: int) -> list[Chunk]:
 
 
 def whole(chunks: Sequence[Chunk], places: Sequence[Position]) -> list[tuple[Position, str, bytes]]:
-    """The messages that are complete, each where its last chunk is."""
+    """Return the complete messages, each at the position of its last chunk."""
     parts: dict[str, bytes] = {}
     found = []
     for chunk, place in zip(chunks, places, strict=True):
@@ -161,12 +161,12 @@ def test_the_broker_keeps_the_first_chunks_of_a_message_that_a_batch_has_cut(
 
         topic.read(START, places[2])
         assert kept_after(places[2])[:2] == places[0][:2]
-        admin.unload(topic.name)  # so that the rest is in another ledger
+        admin.unload(topic.name)  # so that the last chunk is in another ledger
         (last,) = topic.send([Chunk("a", 1, 2)])
         assert last.ledger > places[2].ledger
         assert topic.read(places[2], last) == [(last, "a", sent[1].payload + b"a:1 " * 20)]
         assert kept_after(last)[:2] == last[:2]
-        # One whose producer died is not kept for ever.
+        # A message whose producer died is not kept forever.
         dead = topic.send([Chunk("dead", 0, 2), Chunk("plain", 0, 1)])
         topic.read(last, dead[1])
         assert kept_after(dead[1])[:2] == last[:2]
@@ -180,7 +180,7 @@ def test_a_message_that_is_never_finished_holds_nothing_back(topic: ChunkedTopic
     assert end == places[2]
     assert [key for _, key, _ in topic.read(START, end)] == ["x"]
     assert topic.notes() == [("dead", "open", 1), ("lost", "lost", 2)]
-    # A resent beginning is the one that counts; what comes at last lands all the same.
+    # A resent first chunk starts the message again, and the message lands once it is complete.
     more = [Chunk("dead", 0, 3), Chunk("dead", 1, 3), Chunk("dead", 0, 3), Chunk("dead", 1, 3)]
     more += [Chunk("dead", 2, 3)]
     last = topic.send(more)

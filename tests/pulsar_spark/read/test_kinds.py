@@ -1,4 +1,4 @@
-"""Messages that only Pulsar's Java client can send: of transactions, without a value, compacted."""
+"""Tests messages that need Pulsar's Java client: in transactions, without a value, compacted."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
 
 @pytest.fixture
 def land(spark: SparkSession, topic: LiveTopic) -> Land:
-    """Lands what is there, in a query of its own; all that is landed, in the topic's order."""
+    """A function that lands all messages with a new query and returns bronze in topic order."""
 
     def land_it() -> list[tuple[str | None, bytes | None]]:
         await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
@@ -101,7 +101,7 @@ def test_of_a_compacted_topic_the_last_message_of_each_key_comes(
 
 
 def compact(topic: LiveTopic) -> None:
-    """Have it compacted; again, as the broker may call it a success that did nothing."""
+    """Compact the topic; retry, because the broker may report success without compacting."""
     partition = f"{topic.name}-partition-0"
     path = f"persistent/{partition.removeprefix('persistent://')}/compaction"
     with (
@@ -128,7 +128,7 @@ def compact(topic: LiveTopic) -> None:
 def test_a_batch_can_end_at_no_entry_that_readers_never_see(
     topic: LiveTopic, java: JavaClient
 ) -> None:
-    """Neither at the mark of a transaction nor, as that is aborted, in front of it."""
+    """It ends neither at the mark of a transaction nor, if that was aborted, before the mark."""
     producer = java.producer(topic.name)
     sent = producer.newMessage().value(b"plain").send()
     transaction = java.transaction()

@@ -1,4 +1,4 @@
-"""Metadata that producers of any language may send: bytes that are not UTF-8, impossible times."""
+"""Tests metadata that producers of any language may send: not UTF-8, or with impossible times."""
 
 import datetime as dt
 import random
@@ -18,7 +18,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lakehouse.runtime.broker import Broker
 
-FIRST, LAST = 1, 253_402_300_799_999  # ms; an event time of 0 is none
+FIRST, LAST = 1, 253_402_300_799_999  # ms; an event time of 0 means none
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 ODD_BYTES = (
     *(b"", b"a", b"a\0b", b"\xff", b"\xfe\xff", b"\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80"),
@@ -41,7 +41,7 @@ class Odd:
     event_time: int
 
     def as_landed(self) -> dict[str, Any]:
-        """What bronze must hold, by a rule of its own."""
+        """Return the row that bronze must have, by an independent rule."""
         text = {n: v for n, v in self.properties.items() if is_text(n) and is_text(v)}
         fits = FIRST <= self.event_time <= LAST
         wrong = [] if is_text(self.key) else ["key"]
@@ -84,7 +84,7 @@ def generated(count: int, seed: int) -> Iterator[Odd]:
 
 
 def send(topic: LiveTopic, messages: list[Odd], **options: Any) -> None:
-    """With the builder below the client's own, which takes bytes where that asks for text."""
+    """Send with the client's internal builder, which takes bytes instead of the API's text."""
     client = topic.settings.connection.client()
     try:
         producer = client.create_producer(f"{topic.name}-partition-0", **options)
@@ -103,7 +103,7 @@ def send(topic: LiveTopic, messages: list[Odd], **options: Any) -> None:
 
 
 def land(spark: SparkSession, topic: LiveTopic) -> list[dict[str, Any]]:
-    """What bronze has, in the order of the positions."""
+    """Land all messages and return bronze's rows, in the order of their positions."""
     await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
     rows = DeltaTable(topic.settings.table_path("bronze", topic.name.rpartition("/")[2]))
     found = rows.to_pyarrow_table().to_pylist()
@@ -141,7 +141,7 @@ def test_every_message_lands_whatever_its_metadata(spark: SparkSession, topic: L
 def test_the_last_message_of_a_topic_may_have_any_metadata(
     spark: SparkSession, topic: LiveTopic, batched: bool
 ) -> None:
-    """The broker's admin API shows none whose metadata is longer than 8 KB."""
+    """The broker's admin API does not show messages with more than 8 KB of metadata."""
     sent = [Odd(b"plain", b"k", {}, 0), Odd(b"odd", b"\xff" * 9000, {b"\xff": b"x" * 9000}, 2**63)]
     send(topic, sent, batching_enabled=batched)
     assert_landed(land(spark, topic), sent)

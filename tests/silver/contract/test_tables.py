@@ -1,4 +1,4 @@
-"""Silver's table contracts."""
+"""Tests silver's table contracts."""
 
 from pathlib import Path
 

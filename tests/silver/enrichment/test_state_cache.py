@@ -1,4 +1,4 @@
-"""The copy of a state table that is looked up in has what the table has."""
+"""Tests that the cache of a state table for lookups has the same rows as the table."""
 
 import random
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from silver.enrichment import recent_changes, state_cache
 from silver.enrichment.state_cache import StateCache
 
 STATE = TableSpec("silver", "state", "", (Column("id", "bigint", ""), Column("v", "string", "")))
-BEYOND = 2**40  # of a 32-bit key
+BEYOND = 2**40  # beyond a 32-bit key
 MakeKey = Callable[[int], Any]
 
 
@@ -42,7 +42,7 @@ def found(cache: StateCache, lake: LakeSettings, wanted: pa.Array) -> dict[Any, 
 
 
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows with each copy that is made."""
+    """Return a list that grows with each new copy of the table."""
     made: list[int] = []
     read = DirectTable.batches
 
@@ -150,7 +150,7 @@ def test_what_spark_does_to_a_table_with_deletion_vectors_is_followed(
 
 
 def change(table: DeltaTable, changed: dict[int, str | None]) -> None:
-    """Give keys new values, in one version; None deletes a key."""
+    """Give keys new values in one version; None deletes a key."""
     source = pa.table([list(changed), list(changed.values())], rows([], "", pa.int64()).schema)
     merge = table.merge(source, "s.id = t.id", "s", "t").when_matched_delete("s.v IS NULL")
     merge = merge.when_matched_update({"v": "s.v"}).when_not_matched_insert(
@@ -160,7 +160,7 @@ def change(table: DeltaTable, changed: dict[int, str | None]) -> None:
 
 
 def apply(expected: dict[int, str], changed: dict[int, str | None]) -> None:
-    """What the changes make of a plain dictionary."""
+    """Apply the changes to a plain dictionary."""
     for key, value in changed.items():
         if value is None:
             expected.pop(key, None)
@@ -169,7 +169,7 @@ def apply(expected: dict[int, str], changed: dict[int, str | None]) -> None:
 
 
 def some_changes(random_: random.Random, hot: int) -> dict[int, str | None]:
-    """New values of some of the hot keys, and a fifth of them deleted."""
+    """Return new values for some of the hot keys; about a fifth of them are deleted."""
     keys = random_.sample(range(hot), random_.randrange(1, hot))
     return {
         key: None if random_.random() < 0.2 else "x" * random_.randrange(99) + str(random_.random())

@@ -1,4 +1,4 @@
-"""What a batch brings is told by bronze's log, or not at all."""
+"""Tests that batch statistics come from bronze's log, or are missing."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ TABLE = bronze_table("orders")
 
 @pytest.fixture
 def lake(tmp_path: Path) -> LakeSettings:
-    """Version 0 has one message, each one after it one more."""
+    """A lake whose table adds one message in version 0, two in version 1, and so on."""
     settings = load_settings(home=tmp_path)
     for count in range(1, 6):
         write_deltalake(TABLE.path(settings), messages(count), mode="append")
@@ -30,7 +30,7 @@ def messages(count: int) -> pa.Table:
 
 
 def offset(lake: LakeSettings, version: int, **other: Any) -> Mapping[str, Any]:
-    """Where Spark's stream stands, the next version to read being this one."""
+    """Return the offset of a Spark stream that reads this version next."""
     identity = str(DeltaTable(TABLE.path(lake)).metadata().id)
     found = {"reservoirId": identity, "reservoirVersion": version, "index": -1}
     return {**found, "isStartingVersion": False, **other}

@@ -1,4 +1,4 @@
-"""What each type accepts: odd values of every kind, decoded by Spark and by plain Python."""
+"""Tests which values each type accepts: Spark and plain Python decode the same odd values."""
 
 import datetime as dt
 import io
@@ -38,7 +38,7 @@ Sent = tuple[str | None, bytes | None] | tuple[str | None, bytes | None, int | N
 
 
 def messages(spark: SparkSession, sent: Iterable[Sent]) -> DataFrame:
-    """Messages of a key, a payload and, if any, a version of the schema."""
+    """Return messages with a key, a payload and an optional schema version."""
     rows = [
         (
             "t",
@@ -67,7 +67,7 @@ def decoded(
     sent: Iterable[Sent],
     schemas: Mapping[int, Schema] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """The decoded rows, in the order of the messages; `_reason` tells the refused."""
+    """Return the decoded rows in message order; `_reason` is set for refused messages."""
     found = Decoder(declared, schemas).rows(messages(spark, sent))
     rows: list[dict[str, Any]] = found.toArrow().to_pylist()
     return sorted(rows, key=lambda row: row["position"]["entry"])
@@ -81,7 +81,7 @@ def expected(kind: str, token: str) -> Any:
 
 
 def differences(cases: Iterable[tuple[str, str, Any, Any]]) -> str:
-    """The first values that were read otherwise than the oracle reads them."""
+    """Return the first values that differ from the oracle's, as text."""
     odd = [
         f"{kind} {token[:80]!r}: {str(found)[:80]!r}, expected {str(right)[:80]!r}"
         for kind, token, found, right in cases
@@ -119,7 +119,7 @@ SHAPES: dict[str, tuple[str, str, Callable[[str, str], str]]] = {
 def test_a_field_is_read_as_documented_or_refused(
     spark: SparkSession, tmp_path: Path, shape: str
 ) -> None:
-    """More than 400 values for each type, in all places that a field may have."""
+    """More than 400 values for each type, in every place where a field may be."""
     options, at, payload = SHAPES[shape]
     fields = [
         f'{name} = {{ type = "{kind}", required = false{at.format(name=name)} }}'
@@ -156,7 +156,7 @@ def avro(definition: Any, value: Any) -> bytes:
 def test_an_avro_value_is_read_as_documented_or_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """More than 300 values for each type, as fields of records; and bare ones."""
+    """More than 300 values for each type, as fields of records and as bare values."""
     fields = [f'{n} = {{ type = "{kind}", required = false }}' for n, kind in FIELDS.items()]
     declaration = 'kind = "changelog"\nkey = ["id"]\nschema = "registry"'
     odd = topic("odd", declaration, ['id = "int"', *fields], tmp_path)
@@ -185,7 +185,7 @@ def test_an_avro_value_is_read_as_documented_or_refused(
 def test_a_message_key_is_read_as_documented_or_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Of a tombstone, whose key is a text whatever its type."""
+    """The messages are tombstones, whose key is text for every type."""
     texts = [*TEXTS, *(token for token in TOKENS if not token.startswith('"'))]
     wrong: list[tuple[str, str, Any, Any]] = []
     for name, kind in FIELDS.items():
@@ -200,7 +200,7 @@ def test_a_message_key_is_read_as_documented_or_refused(
 def test_a_message_key_is_split_only_where_the_key_has_several_fields(
     spark: SparkSession, tmp_path: Path, fields: int
 ) -> None:
-    """A wrong number of parts is refused, of tombstones and of bare values."""
+    """A wrong number of parts is refused, for tombstones and for bare values."""
     names = ["a", "b"][:fields]
     keys = ["A", "A|1", "|", "A|", "|1", "A|1|", "A||1", "", None, "12|34", "A|1|x"]
     for format_, payload in (("json", None), ("json", b""), ("string", b"value")):

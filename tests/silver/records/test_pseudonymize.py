@@ -1,4 +1,4 @@
-"""What takes a person's place in messages, and who can be forgotten; without Java."""
+"""Tests the pseudonyms that replace a person in messages, and who can be erased; without Java."""
 
 import json
 import re

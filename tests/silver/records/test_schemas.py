@@ -1,4 +1,4 @@
-"""Payloads read by the topic's schema: Avro in several versions, primitives, bare values."""
+"""Tests payloads read by the topic's schema: Avro in several versions, primitives, bare values."""
 
 import datetime as dt
 import io
@@ -108,7 +108,7 @@ VERSIONS = [
 
 
 class Raw(pulsar.schema.Schema):  # type: ignore[misc]
-    """A schema of any kind, for payloads that are encoded already."""
+    """A schema of any kind, for already encoded payloads."""
 
     def __init__(self, kind: Any, definition: Any = None) -> None:
         super().__init__(bytes, kind, definition, "raw")
@@ -134,7 +134,7 @@ class Registered(ShopLake):
     def send_primitive(
         self, java: JavaClient, topic: str, key: str, payload: bytes, kind: str
     ) -> None:
-        """As the Java client does; the Python client keeps such a schema to itself."""
+        """Send as the Java client does; the Python client does not register such a schema."""
         schema = {"type": kind, "schema": "", "properties": {}}
         path = f"{self.settings.pulsar_namespace}/{topic}"
         with self.settings.connection.http(10) as http:
@@ -205,7 +205,7 @@ def test_avro_versions_may_add_drop_and_widen_fields_in_mid_stream(
         "no schema": "payload of schema version None cannot be read: the registry has no such "
         "version of the topic's schema",
     }
-    # Bronze has the bytes, and silver the schemas: nothing hangs on the registry any more.
+    # Bronze has the bytes and silver has the schemas, so nothing depends on the registry any more.
     lake.person(1, id=5, score=50, city="Como", op=None)
     monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [])
     lake.catch_up()

@@ -1,4 +1,4 @@
-"""Changelogs with a sequence: whatever comes when, the table holds the latest of each key."""
+"""Tests that a changelog with a sequence has each key's latest row in any order of arrival."""
 
 import json
 import random
@@ -48,7 +48,7 @@ changes = st.builds(
 def test_any_order_cut_and_replay_of_batches_gives_the_latest_of_each_key(
     history: list[Change], chance: random.Random
 ) -> None:
-    """The rule that silver merges by, on the model: fast enough for a thousand histories."""
+    """The model of silver's merge rule, which is fast enough for a thousand histories."""
     shuffled = chance.sample(history, len(history))
     cuts = sorted(chance.randrange(len(history) + 1) for _ in range(3))
     batches = [shuffled[i:j] for i, j in pairwise([0, *cuts, len(history)])]

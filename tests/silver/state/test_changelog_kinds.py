@@ -1,4 +1,4 @@
-"""What changelogs may declare: envelopes, truncation, partial updates, merged keys."""
+"""Tests the options of changelogs: envelopes, truncation, partial updates, merged keys."""
 
 import itertools
 import json
@@ -59,7 +59,7 @@ def envelope(entry: int, op: str, lsn: int | None, **row: Any) -> Message:
 def test_debezium_envelopes_in_any_order_and_cut(
     spark: SparkSession, tmp_path: Path, cuts: list[int]
 ) -> None:
-    """The truncation at 30 deletes what is older, also what comes later or comes again."""
+    """The truncation at 30 deletes older rows, even if they arrive later or repeatedly."""
     lake = SilverLake(spark, tmp_path, declared(tmp_path, ENVELOPES))
     messages = [
         envelope(1, "c", 10, id=1, owner="ada", balance=1),
@@ -141,7 +141,7 @@ messages = st.tuples(st.sampled_from([1, 2, 1, 2, None]), partial_changes)
 def test_partial_updates_fold_to_the_same_rows_in_any_order_cut_and_replay(
     history: list[Keyed], chance: random.Random
 ) -> None:
-    """The registers that silver merges by, on the model, with truncations among the messages."""
+    """The model of silver's last-writer-wins fields, with truncations among the messages."""
     shuffled = chance.sample(history, len(history))
     cuts = sorted(chance.randrange(len(history) + 1) for _ in range(3))
     batches = [shuffled[i:j] for i, j in itertools.pairwise([0, *cuts, len(history)])]
@@ -159,9 +159,9 @@ def test_a_real_table_with_partial_updates_is_the_model(
     for entry in range(60):
         fields = {n: rng.choice([None, f"{n}{entry}"]) for n in FIELDS if rng.random() < 0.4}
         if fields.get("source_db", "") is None:
-            del fields["source_db"]  # beside the row, null says nothing
+            del fields["source_db"]  # null outside the row means nothing
         gone = rng.random() < 0.25
-        # What is as old as the truncations is on both sides of them: the sequence is coarse.
+        # The sequence is coarse, so equal sequences occur before and after the truncations.
         change = PartialChange((rng.randrange(6), entry), None if gone else fields)
         history.append((rng.randrange(5), change))
     history += [(None, PartialChange((sequence, 60 + sequence), None)) for sequence in (1, 2)]

@@ -1,4 +1,4 @@
-"""The latest row of each key, among rows in the driver."""
+"""Tests the choice of the latest row of each key among rows in the driver."""
 
 import datetime as dt
 

@@ -1,4 +1,4 @@
-"""Messages with order times win in silver as they do by definition, whatever batch brings them."""
+"""Tests that the latest message by order time wins in silver, in whichever batch it arrives."""
 
 import datetime as dt
 import json
@@ -55,7 +55,7 @@ Case = tuple[int, int]
 
 
 class Sent:
-    """Of each topic the same messages: keys, what they say, and their places in any order."""
+    """The same messages for every topic: keys, contents, and positions in random order."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
@@ -88,7 +88,7 @@ class Sent:
         return found
 
     def latest(self, after: Position | None = None) -> dict[Case, tuple[Position, int | None]]:
-        """By definition: the value of the last message of each key; None if it deletes."""
+        """Return by definition the value of each key's last message, None for a delete."""
         found = {}
         for place, key, fields in sorted(self.messages, key=lambda each: each[0].order):
             if after is None or place.order > after.order:
@@ -96,7 +96,7 @@ class Sent:
         return found
 
     def registers(self) -> dict[Case, dict[str, int | None]]:
-        """By definition: the last value of each field, of which a delete leaves none."""
+        """Return by definition the last value of each field; a delete clears all fields."""
         found: dict[Case, dict[str, int | None]] = {}
         for _, key, fields in sorted(self.messages, key=lambda each: each[0].order):
             if fields is None:

@@ -1,4 +1,4 @@
-"""All versions of a row, and lookups of the one that was valid, in any order of arrival."""
+"""Tests SCD2 tables and lookups of the version valid at a time, in any order of arrival."""
 
 import datetime as dt
 import random
@@ -57,7 +57,7 @@ rate = { topic = "rates", on = "currency", mode = "as_of" }
 buyer = { topic = "people", on = "person", mode = "as_of" }
 """
 KEYS, INSTANTS = "ab", range(12)
-# By the number of the message: into whom somebody is merged. Most are in chains, some go round.
+# Merge target by message number. Most form chains, some form cycles.
 PARENTS = [random.Random(n).choice([None, *"abcd"]) for n in range(24)]
 
 versions = st.builds(
@@ -76,7 +76,7 @@ versions = st.builds(
 def test_any_order_cut_and_replay_gives_what_was_valid_at_each_instant(
     history: list[Version], chance: random.Random
 ) -> None:
-    """The rule that silver weaves by, on the model."""
+    """The model of silver's rule for the validity of versions."""
     shuffled = chance.sample(history, len(history))
     cuts = sorted(chance.randrange(len(history) + 1) for _ in range(3))
     batches = [shuffled[i:j] for i, j in pairwise([0, *cuts, len(history)])]
@@ -95,7 +95,7 @@ parents = st.lists(st.sampled_from([None, *"abcd"]), min_size=8, max_size=8)
 def test_chains_of_merges_end_at_each_instant_where_they_end(
     by_key: dict[str, list[str | None]],
 ) -> None:
-    """Of each key the parent at eight instants; `d` is never merged."""
+    """Each key has a parent, or none, at eight instants; `d` is never merged."""
     merged = {
         key: [(parent, n, n + 1) for n, parent in enumerate(found) if parent is not None]
         for key, found in by_key.items()
@@ -131,7 +131,7 @@ def instant(value: dt.datetime) -> int:
 def test_real_tables_hold_what_was_valid_whatever_came_when(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Invariants 3 and 4: a full replay gives the same tables, the numbers of batches apart."""
+    """Invariants 3 and 4: a full replay gives the same tables, except for batch numbers."""
     rng = random.Random(4)
     rates = [
         Version(rng.choice([*KEYS * 3, None]), (rng.randrange(8), n), rng.choice(INSTANTS))

@@ -1,4 +1,4 @@
-"""Old tombstones are collected, and what they deleted does not come back."""
+"""Tests that old tombstones are collected, and that the deleted rows do not come back."""
 
 import datetime as dt
 import os
@@ -51,7 +51,7 @@ def delete(entry: int, key: int) -> Message:
 
 
 def people(lake: SilverLake) -> dict[int, int]:
-    """By key, the entry of the living."""
+    """Return the entry of each row that is not deleted, by key."""
     rows = lake.table("people_state").where("NOT is_deleted").collect()
     return {row["id"]: row["position"]["entry"] for row in rows}
 
@@ -62,7 +62,7 @@ def dead(lake: SilverLake) -> set[int]:
 
 
 def refused(lake: SilverLake) -> set[int]:
-    """The entries of the quarantine, which has them as they came."""
+    """Return the quarantined entries, and check that their key and payload are unchanged."""
     rows = lake.table("quarantine").collect()
     assert all("collected tombstone" in row["reason"] for row in rows)
     sent = lake.table("people", "bronze").collect()
@@ -110,7 +110,7 @@ def test_what_is_not_behind_a_collected_tombstone_is_refused(
 def test_a_batch_that_is_run_again_finds_the_tombstones_that_it_found(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Invariant 6, where they have become old in between."""
+    """Invariant 6, if the tombstones expire between the two runs."""
     lake = SilverLake(spark, tmp_path, declared(tmp_path, BY_POSITION))
     lake.put([delete(8, 2)])
     lake.refine()
@@ -164,7 +164,7 @@ def test_by_a_sequence_a_new_key_that_is_not_behind_the_mark_is_refused(
 def test_of_partial_updates_nothing_comes_back_from_before_a_collected_tombstone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Also not a single field of a key that is there again, while those of others may be older."""
+    """Not even a single field of a recreated key comes back; fields of other keys may be older."""
     text = BY_SEQUENCE.replace("tombstones_days = 1", 'tombstones_days = 1\nupdates = "partial"')
     lake = SilverLake(spark, tmp_path, declared(tmp_path, text + TOWN))
     lake.put(
