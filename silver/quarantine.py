@@ -208,21 +208,8 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
     Returns:
         The booked changes over all topics.
     """
-    booked: dict[str, Counter[str]] = {}
-    for row in DirectTable(RECONCILIATION, settings).rows(["topic", "quarantined", "discarded"]):
-        counts = booked.setdefault(row["topic"], Counter())
-        counts.update({name: row[name] for name in ("quarantined", "discarded")})
-    now = Counter(
-        (row["topic"], row["status"]) for row in _table(settings).rows(["topic", "status"])
-    )
     rows, total = [], Counter[str]()
-    for topic, counts in booked.items():
-        change = {
-            "quarantined": now[topic, "open"] - counts["quarantined"],
-            "discarded": now[topic, "discarded"] - counts["discarded"],
-        }
-        if not any(change.values()):
-            continue
+    for topic, change in unbooked(settings).items():
         declared = topics.topics.get(topic)
         change["applied"] = 0
         if declared is not None:
@@ -238,6 +225,29 @@ def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str
         snapshot = SilverSnapshot.now(OpenTables(settings), topics, number, ends)
         _append(CUTS, settings, [snapshot.row()])
     return total
+
+
+def unbooked(settings: LakeSettings) -> dict[str, dict[str, int]]:
+    """How the quarantine differs from the audit: by topic, the changes of the two counts.
+
+    A decision that was interrupted has changed the quarantine, but is not in the audit yet. Topics
+    without a difference are left out.
+    """
+    booked: dict[str, Counter[str]] = {}
+    for row in DirectTable(RECONCILIATION, settings).rows(["topic", "quarantined", "discarded"]):
+        counts = booked.setdefault(row["topic"], Counter())
+        counts.update({name: row[name] for name in ("quarantined", "discarded")})
+    now = Counter(
+        (row["topic"], row["status"]) for row in _table(settings).rows(["topic", "status"])
+    )
+    changes = {
+        topic: {
+            "quarantined": now[topic, "open"] - counts["quarantined"],
+            "discarded": now[topic, "discarded"] - counts["discarded"],
+        }
+        for topic, counts in booked.items()
+    }
+    return {topic: change for topic, change in changes.items() if any(change.values())}
 
 
 def _append(table: TableSpec, settings: LakeSettings, rows: list[dict[str, Any]]) -> None:

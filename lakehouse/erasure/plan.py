@@ -32,7 +32,8 @@ class Plan:
 
     reason: the text recorded in `silver.forgotten`. secret: fingerprint of the secret from which
     pseudonyms are computed. is_done: whether bronze and silver are done, so that only gold is left.
-    id: identifies the run, so that it is recorded only once.
+    number: the negative batch id of the change in silver, None until it is known. id: identifies
+    the run, so that it is recorded only once.
     """
 
     person: Person
@@ -40,6 +41,7 @@ class Plan:
     reason: str
     secret: str
     is_done: bool = False
+    number: int | None = None
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def is_of(self, topic: Topic, key: str) -> bool:
@@ -52,6 +54,12 @@ class Plan:
         plan.write(settings)
         return plan
 
+    def numbered(self, settings: LakeSettings, number: int) -> "Plan":
+        """Record the batch id of the change in silver, and return the updated plan."""
+        plan = replace(self, number=number)
+        plan.write(settings)
+        return plan
+
     def write(self, settings: LakeSettings) -> None:
         """Write the plan to a file that only its owner can read."""
         stored = {
@@ -59,6 +67,7 @@ class Plan:
             "reason": self.reason,
             "secret": self.secret,
             "is_done": self.is_done,
+            "number": self.number,
             "topic": self.person.topic.name,
             "pseudonyms": self.person.pseudonyms,
             "values": {name: sorted(values) for name, values in self.person.values.items()},
@@ -102,7 +111,7 @@ class Plan:
         values = {name: set(values) for name, values in stored["values"].items()}
         person = Person(_topic(topics, stored["topic"]), stored["pseudonyms"], values)
         rest = {name: stored[name] for name in ("reason", "secret", "is_done", "id")}
-        return cls(person, found, **rest)
+        return cls(person, found, number=stored.get("number"), **rest)
 
     def delete(self, settings: LakeSettings) -> None:
         """Delete the file. Called when everything is done."""

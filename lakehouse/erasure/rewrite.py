@@ -21,6 +21,7 @@ from lake.topics.topic import Topic, hash_column, snake_case
 from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.person import Found, Person, referring
 from pulsar_spark.schema import ENVELOPE, POSITION_FIELDS
+from silver.audit.totals import COUNTS
 from silver.contract.tables import (
     QUARANTINE,
     RECONCILIATION,
@@ -30,6 +31,7 @@ from silver.contract.tables import (
     own_columns,
     state_table,
 )
+from silver.quarantine import unbooked
 from silver.records.pseudonymize import FORGOTTEN, known_secret, person_hash
 from silver.state.merge import Values
 
@@ -79,6 +81,16 @@ def remember(
     compact(table, FORGOTTEN.full_name)
 
 
+def is_remembered(settings: LakeSettings, person: Person) -> bool:
+    """Whether all keys of a person are recorded in `silver.forgotten`."""
+    if not FORGOTTEN.exists(settings):
+        return False
+    topic, secret = person.topic.name, secret_of_forgotten(settings).read()
+    known = DirectTable(FORGOTTEN, settings).rows(["topic", "person"])
+    hashes = {row["person"] for row in known if row["topic"] == topic}
+    return {person_hash(secret, topic, key) for key in person.pseudonyms} <= hashes
+
+
 class Removal:
     """Erases a person from the tables of silver. Repeating it changes nothing more."""
 
@@ -112,8 +124,10 @@ class Removal:
         for events in referring(topic, self._topics):
             self._detach(events)
             changed.append(enriched_table(events, self._topics))
-        given_up = {each.topic.name: self._empty(each) for each in found}
-        self._book(given_up)
+        found = list(found)
+        for each in found:
+            self._empty(each)
+        self._write_audit(each.topic.name for each in found)
         return [*changed, QUARANTINE]
 
     def _bury(self, table: TableSpec) -> None:
@@ -181,10 +195,10 @@ class Removal:
             *(known.get(c.name, F.lit(None)).cast(c.type).alias(c.name) for c in columns)
         )
 
-    def _empty(self, found: Found) -> int:
-        """Clear and discard the refused records. Returns how many of them were still open."""
+    def _empty(self, found: Found) -> None:
+        """Clear and discard the refused records."""
         if not found.refused:
-            return 0
+            return
         places = [(found.topic.name, *each.place, each.key) for each in found.refused]
         types = {column.name: column.type for column in ENVELOPE}
         ddl = ", ".join(f"{name} {types[name]}" for name in ("topic", *POSITION_FIELDS, "key"))
@@ -192,8 +206,6 @@ class Removal:
         same = " AND ".join(f"t.position.{name} = s.{name}" for name in POSITION_FIELDS)
         same = f"t.topic = s.topic AND {same}"
         quarantine = QUARANTINE.open(self._spark, self._settings)
-        theirs = quarantine.toDF().alias("t").join(rows.alias("s"), F.expr(same))
-        count = theirs.where("t.status = 'open'").count()
         (
             quarantine.alias("t")
             .merge(F.broadcast(rows).alias("s"), same)
@@ -202,19 +214,21 @@ class Removal:
             )
             .execute()
         )
-        return count
 
-    def _book(self, given_up: dict[str, int]) -> None:
-        """Append an audit row per topic. It also marks the negative batch id as used."""
-        zeros = dict.fromkeys(("messages_in", "applied", "superseded", "waiting", "late"), 0)
-        rows = [
-            {
-                "silver_batch": self._number,
-                "topic": name,
-                **zeros,
-                "quarantined": -n,
-                "discarded": n,
-            }
-            for name, n in given_up.items()
-        ]
-        DirectTable(RECONCILIATION, self._settings).append(rows)
+    def _write_audit(self, topics: Iterable[str]) -> None:
+        """Append an audit row per topic, once. It also marks the negative batch id as used.
+
+        The counts are how the quarantine differs from the audit, so a run that is repeated after it
+        has discarded the records gives the same counts.
+        """
+        audit = DirectTable(RECONCILIATION, self._settings)
+        if audit.count(f"silver_batch = {self._number}"):
+            return
+        changes = unbooked(self._settings)
+        zeros = dict.fromkeys(COUNTS, 0)
+        audit.append(
+            [
+                {"silver_batch": self._number, "topic": name, **zeros, **changes.get(name, {})}
+                for name in topics
+            ]
+        )

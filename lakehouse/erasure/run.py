@@ -42,7 +42,7 @@ from lakehouse.erasure.person import Found, Person, Search, check_key, required_
 from lakehouse.erasure.plan import Plan
 from lakehouse.erasure.purge import commit_nothing, delete_torn, purge
 from lakehouse.erasure.redact import redact
-from lakehouse.erasure.rewrite import Removal, remember, secret_of_forgotten
+from lakehouse.erasure.rewrite import Removal, is_remembered, remember, secret_of_forgotten
 from lakehouse.erasure.verify import Proof
 from lakehouse.operate.savepoints import savepoints
 from lakehouse.runtime.session import delete_scratch_of_dead
@@ -136,7 +136,10 @@ def _make_plan(
                 _expect(silver | checkpoints, None)
                 return None
             _expect(checkpoints | silver, COMMAND)
-            plan = Plan(person, found, reason, secret.fingerprint())
+            # A run that was killed at its very end is repeated; it must not be recorded twice.
+            is_done = not any(each.messages or each.refused for each in found)
+            is_done = is_done and is_remembered(settings, person)
+            plan = Plan(person, found, reason, secret.fingerprint(), is_done)
             plan.write(settings)
     return plan
 
@@ -150,7 +153,12 @@ def _carry_out(spark: SparkSession, settings: LakeSettings, topics: TopicFile, p
     with _claimed(settings, [*map(query_name, topics.topics), QUERY]) as checkpoints:
         if not plan.is_done:
             remember(settings, plan.person, plan.found, plan.reason, plan.id)
-            _take_out(spark, settings, topics, checkpoints[QUERY], plan.person, plan.found)
+            refinery = Refinery(settings, topics, checkpoints[QUERY])
+            number = plan.number
+            if number is None:
+                number = finish_last(spark, settings, topics, refinery)
+                plan = plan.numbered(settings, number)
+            _take_out(spark, settings, topics, checkpoints[QUERY], refinery, plan, number)
             plan = plan.done(settings)
         _expect(checkpoints, None)
     _renew_gold(spark, settings)
@@ -219,16 +227,15 @@ def _take_out(
     settings: LakeSettings,
     topics: TopicFile,
     checkpoint: Checkpoint,
-    person: Person,
-    found: list[Found],
+    refinery: Refinery,
+    plan: Plan,
+    number: int,
 ) -> None:
     """Erase a person from silver and bronze, and delete the old versions of their tables."""
-    refinery = Refinery(settings, topics, checkpoint)
-    number = finish_last(spark, settings, topics, refinery)
-    changed = Removal(spark, settings, topics, person, number).run(found)
+    changed = Removal(spark, settings, topics, plan.person, number).run(plan.found)
     refinery.recompute_views(spark, number)
     changed += [view_table(view) for view in topics.kept_views()]
-    for each in found:
+    for each in plan.found:
         table = bronze_table(each.topic.name)
         redact(spark, settings, table, [*each.messages, *each.refused])
         changed.append(table)
