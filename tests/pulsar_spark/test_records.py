@@ -13,7 +13,7 @@ from pulsar_spark.read import incomplete
 from pulsar_spark.read.incomplete import COMPLETE, LOST, OPEN, Incomplete, IncompleteTable
 from pulsar_spark.records import MANY_FILES
 
-APPENDS = 100
+APPENDS = MANY_FILES + 8
 
 
 def place(entry: int) -> Position:
