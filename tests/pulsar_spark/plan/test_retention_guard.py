@@ -265,7 +265,7 @@ def test_a_ledger_that_is_deleted_when_it_was_read_is_a_loss_only_where_messages
     topic.send(numbered(11, 12))
     if ttl:
         api.of_namespace("messageTTL", json=ttl)
-        with pytest.raises(DataLossError, match=f"behind {at(sent[-1])}"):
+        with pytest.raises(DataLossError, match=f"after {at(sent[-1])}"):
             query.trigger()
         return
     query.trigger()
@@ -361,7 +361,7 @@ def test_a_spark_stream_notices_what_is_dropped_between_two_batches(
         assert losses(place) == [(at(sent[9]), at(sent[19]))]
         stream.stop()
     else:
-        with pytest.raises(LakehouseError, match=f"behind {at(sent[9])} up to {at(sent[19])}"):
+        with pytest.raises(LakehouseError, match=f"after {at(sent[9])} up to {at(sent[19])}"):
             await_streams([stream])
     expected = [*range(10), *range(20, 25)] if accepts else range(10)
     assert landed() == [b"%04d" % number for number in expected]

@@ -242,7 +242,7 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
     colours = {(r["shop"], r["user"]): r["colour"] for r in lake.table("colours_state").collect()}
     assert colours == {("x", 7): "red", ("z", 9): "green"}
     assert lake.reasons("colours") == {
-        "x|8": "payload of schema version 0 is no STRING",
+        "x|8": "payload of schema version 0 is not a valid STRING",
         "x": "the message key does not have the form 'shop|user'",
         "x|many": "part 'user' of the message key is not of type int",
         "y|7": "payload is empty",
