@@ -224,7 +224,7 @@ def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: H
 def test_what_runs_is_not_run_twice_nor_deleted(running: subprocess.Popen[str], home: Home) -> None:
     for arguments in (["bronze", "--available-now"], ["reset", "--yes"], ["demo"], ["up"]):
         said = home.run(*arguments, ends=2).stderr
-        assert any(words in said for words in ("already r", "is running", "in use")), said
+        assert any(words in said for words in ("already run", "is running", "in use")), said
 
 
 def test_up_stops_clean_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:
