@@ -92,8 +92,8 @@ class FieldSpec(Declaration):
 class Lookup(Declaration):
     """A lookup of the row of the changelog `topic` whose key equals the field `on`.
 
-    mode: `latest` (default): the row as it is when the event arrives, or else the first that
-        arrives later. `as_of`: the version that was valid at the event time.
+    mode: `latest` (default): the current row when the event arrives, or the first row to arrive
+        later. `as_of`: the version that was valid at the event time.
     """
 
     topic: Name

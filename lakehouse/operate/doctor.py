@@ -178,13 +178,13 @@ def jars(settings: LakeSettings) -> Iterator[Finding]:
         ]
         missing = locked.keys() - there.keys()
         check = f"jars of {group}"
-        anew = f"Delete the folder {folder}. The jars are then fetched again."
+        remedy = f"Delete the folder {folder}. The jars are then fetched again."
         if wrong:
             yield Finding(
-                check, "fail", f"different from jars.lock: {', '.join(sorted(wrong))}", anew
+                check, "fail", f"different from jars.lock: {', '.join(sorted(wrong))}", remedy
             )
         elif missing and (folder / COMPLETE).exists():
-            yield Finding(check, "fail", f"missing: {', '.join(sorted(missing))}", anew)
+            yield Finding(check, "fail", f"missing: {', '.join(sorted(missing))}", remedy)
         elif missing:
             yield Finding(
                 *(check, "warn", f"{len(missing)} of {len(locked)} are not fetched yet"),

@@ -47,7 +47,7 @@ class _NotSettledError(LakehouseError):
 
 
 class Savepoint(BaseModel):
-    """A savepoint as it is stored.
+    """A savepoint, as stored in its file.
 
     versions: Delta version by table name. places: the position of each query, None if it had read
     nothing yet.
