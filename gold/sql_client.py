@@ -72,12 +72,12 @@ def connect(settings: LakeSettings) -> Any:
             username=user, thrift_transport=plain_sasl(socket, user, password)
         )
     except TTransportException as error:
-        message = _refused(settings, str(error))
-        if message is None and error.type != TTransportException.TIMED_OUT:
-            message = _tls_differs(settings)
-        if message is None:
+        cause = _refused(settings, str(error))
+        if cause is None and error.type != TTransportException.TIMED_OUT:
+            cause = _tls_differs(settings)
+        if cause is None:
             raise
-        raise SqlError(message) from error
+        raise cause from error
     socket.setTimeout(None)  # a statement may take long
     return connection
 
@@ -103,11 +103,8 @@ def credentials(settings: LakeSettings) -> tuple[str, str]:
     """
     secret, file = settings.sql_password, settings.sql_password_file
     if secret and file:
-        message = (
-            "LAKEHOUSE_SQL_PASSWORD and LAKEHOUSE_SQL_PASSWORD_FILE each hold a password. Set "
-            "only one of them."
-        )
-        raise SettingsError(message)
+        what = "LAKEHOUSE_SQL_PASSWORD and LAKEHOUSE_SQL_PASSWORD_FILE each hold a password."
+        raise SettingsError(what, "Set only one of them.")
     if file:
         return settings.sql_user, hide(secret_text("LAKEHOUSE_SQL_PASSWORD_FILE", file))
     return settings.sql_user, hide(secret.get_secret_value()) if secret else ANY_PASSWORD
@@ -125,10 +122,10 @@ def tls_context(trust: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=trust.expanduser() if trust else None)
     except OSError as error:  # an SSLError, too
-        message = (
+        what = (
             f"{TRUST_ENV}: {trust} cannot be read as PEM certificates ({error.strerror or error})."
         )
-        raise SettingsError(message) from error
+        raise SettingsError(what, "Correct the path or the file.") from error
 
 
 def plain_sasl(socket: TSocket, user: str, password: str) -> TSaslClientTransport:
@@ -151,25 +148,27 @@ def is_loopback(host: str) -> bool:
 
 def _require_secrecy(settings: LakeSettings) -> None:
     if not (settings.sql_tls or settings.sql_allow_insecure or is_loopback(settings.sql_host)):
-        message = (
-            f"The password for the SQL endpoint would be sent to {settings.sql_host} as plain "
-            "text. Set LAKEHOUSE_SQL_TLS=true or, on a protected network, "
+        what = (
+            f"The password for the SQL endpoint would be sent to {settings.sql_host} as plain text."
+        )
+        remedy = (
+            "Set LAKEHOUSE_SQL_TLS=true or, on a protected network, "
             "LAKEHOUSE_SQL_ALLOW_INSECURE=true."
         )
-        raise SettingsError(message)
+        raise SettingsError(what, remedy)
 
 
-def _refused(settings: LakeSettings, said: str) -> str | None:
+def _refused(settings: LakeSettings, said: str) -> SqlError | None:
     if "Error validating the login" not in said:
         return None
-    return (
+    return SqlError(
         f"The SQL endpoint at {settings.sql_host}:{settings.sql_port} rejected the user "
-        f"'{settings.sql_user}': the name or the password is wrong. Set LAKEHOUSE_SQL_USER, and "
-        "LAKEHOUSE_SQL_PASSWORD_FILE or LAKEHOUSE_SQL_PASSWORD."
+        f"'{settings.sql_user}': the name or the password is wrong.",
+        "Set LAKEHOUSE_SQL_USER, and LAKEHOUSE_SQL_PASSWORD_FILE or LAKEHOUSE_SQL_PASSWORD.",
     )
 
 
-def _tls_differs(settings: LakeSettings) -> str | None:
+def _tls_differs(settings: LakeSettings) -> SqlError | None:
     """Why the TLS settings of both sides do not fit; None if this is not the problem.
 
     Thrift itself does not say.
@@ -186,17 +185,20 @@ def _tls_differs(settings: LakeSettings) -> str | None:
         ):
             if settings.sql_tls:
                 return None
-            return f"The SQL endpoint at {place} accepts only TLS. Set LAKEHOUSE_SQL_TLS=true."
+            what = f"The SQL endpoint at {place} accepts only TLS."
+            return SqlError(what, "Set LAKEHOUSE_SQL_TLS=true.")
     except ssl.SSLCertVerificationError as error:
-        return (
+        return SqlError(
             f"The certificate of the SQL endpoint at {place} cannot be trusted: "
-            f"{error.verify_message}. Set {TRUST_ENV} (now {trust or 'not set'}) to the "
-            "certificates of its authorities, and LAKEHOUSE_SQL_HOST to a name in the certificate."
+            f"{error.verify_message}.",
+            f"Set {TRUST_ENV} (now {trust or 'not set'}) to the certificates of its authorities, "
+            "and LAKEHOUSE_SQL_HOST to a name in the certificate.",
         )
     except ssl.SSLError as error:
         if settings.sql_tls:
-            return (
-                f"The server at {place} does not speak TLS, but LAKEHOUSE_SQL_TLS is on: {error}."
+            return SqlError(
+                f"The server at {place} does not speak TLS, but LAKEHOUSE_SQL_TLS is on: {error}.",
+                "Turn LAKEHOUSE_SQL_TLS off, or correct LAKEHOUSE_SQL_HOST and LAKEHOUSE_SQL_PORT.",
             )
     except OSError:
         pass

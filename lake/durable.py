@@ -67,7 +67,7 @@ def read_json(
 
     Args:
         file: a file from `write_durably`. Earlier versions may have left it empty or torn.
-        remedy: a sentence that says what the user can do about a torn file.
+        remedy: what the user can do about a torn file, for the error.
         error: the class of the error to raise.
 
     Returns:
@@ -81,8 +81,8 @@ def read_json(
     except FileNotFoundError:
         return None
     except ValueError:
-        message = f"{file} is empty or torn, perhaps by a power cut. {remedy}"
-        raise error(message) from None
+        what = f"{file} is empty or torn, perhaps by a power cut."
+        raise error(what, remedy) from None
     return stored
 
 

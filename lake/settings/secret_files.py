@@ -24,15 +24,15 @@ def require_private(setting: str, file: Path) -> Path:
     """
     path = file.expanduser()
     if not path.is_file():
-        message = f"{setting}: the file {path} does not exist on this machine; correct the path."
-        raise SettingsError(message)
+        what = f"{setting}: the file {path} does not exist on this machine."
+        raise SettingsError(what, "Correct the path.")
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & TOO_OPEN:
-        message = (
+        what = (
             f"{setting}: {path} holds a secret, but its mode {mode:o} gives other users of this "
-            f"machine access to it. Run `chmod 600 {path}`."
+            "machine access to it."
         )
-        raise SettingsError(message)
+        raise SettingsError(what, f"Run `chmod 600 {path}`.")
     return path
 
 
@@ -44,6 +44,6 @@ def secret_text(setting: str, file: Path) -> str:
     """
     text = require_private(setting, file).read_text().strip("\r\n")
     if not text:
-        message = f"{setting}: {file} is empty; put the secret into it."
-        raise SettingsError(message)
+        what = f"{setting}: {file} is empty."
+        raise SettingsError(what, "Put the secret into it.")
     return text

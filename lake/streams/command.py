@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from lake.remedies import said
 from lake.settings.log_format import is_json
 from pulsar_spark.errors import LakehouseError
 from pulsar_spark.log_masking import redact
@@ -49,7 +50,7 @@ def exit_with(app: Callable[[], object], *, traces: Callable[[], bool] = lambda:
 
 def _verdict(error: Exception) -> tuple[str, int]:
     if isinstance(error, LakehouseError):
-        return str(error), error.exit_code
+        return said(error), error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}. Check that it exists and is writable.", 2
     from lake.streams.failures import NO_SPARK, explain

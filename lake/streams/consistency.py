@@ -27,14 +27,19 @@ def disagreements(
     Called by `lakehouse doctor`.
 
     Yields:
-        A problem and its remedy.
+        A problem and its remedy. A torn file ends the search.
     """
-    folder = Path(settings.checkpoint_path(query))
     try:
-        own = identity(folder)
+        yield from _disagreements(settings, query, tables)
     except CheckpointError as error:
-        yield str(error).removesuffix(f" {TOGETHER}"), TOGETHER
-        return
+        yield error.what, error.remedy
+
+
+def _disagreements(
+    settings: LakeSettings, query: str, tables: Sequence[TableSpec]
+) -> Iterator[tuple[str, str]]:
+    folder = Path(settings.checkpoint_path(query))
+    own = identity(folder)
     command = interrupted(folder)
     if command is not None:
         named = f"`{command}`" if command else "a command that replaces tables"

@@ -74,12 +74,14 @@ def require_bucket(settings: LakeSettings) -> None:
         if found != FileType.NotFound:
             return
         why = "the bucket does not exist"
-    message = (
+    what = (
         f"The bucket of LAKEHOUSE_LAKE={settings.tables} cannot be used at "
-        f"{settings.s3_server or 'Amazon'}, region {settings.s3_region_name}: {why}. Check "
-        "LAKEHOUSE_S3_ENDPOINT, LAKEHOUSE_S3_REGION and the credentials (AWS_… or a role)."
+        f"{settings.s3_server or 'Amazon'}, region {settings.s3_region_name}: {why}."
     )
-    raise SettingsError(message)
+    remedy = (
+        "Check LAKEHOUSE_S3_ENDPOINT, LAKEHOUSE_S3_REGION and the credentials (AWS_… or a role)."
+    )
+    raise SettingsError(what, remedy)
 
 
 def storage_options(settings: LakeSettings) -> dict[str, str] | None:

@@ -40,7 +40,7 @@ from lakehouse.runtime.ports import require_free_port
 from lakehouse.sql.connect import PORT_SETTING
 from lakehouse.sql.guard import guard_state
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
-from pulsar_spark.errors import BrokerError, LakehouseError, SettingsError
+from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.read import incomplete
 from silver.contract.tables import silver_tables
 from silver.refine import QUERY
@@ -154,7 +154,7 @@ def java() -> Iterator[Finding]:
     try:
         program = find_java()
     except SettingsError as error:
-        yield Finding("java", "fail", str(error), "Correct JAVA_HOME, or unset it.")
+        yield _refused("java", error)
         return
     version = java_version(program)
     if version in SUPPORTED:
@@ -301,8 +301,7 @@ def _serves_sql(settings: LakeSettings) -> bool:
 
 
 def _refused(check: str, error: LakehouseError, state: State = "fail") -> Finding:
-    found, _, remedy = str(error).partition(". ")
-    return Finding(check, state, found, remedy)
+    return Finding(check, state, error.what.removesuffix("."), error.remedy)
 
 
 def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
@@ -341,8 +340,9 @@ def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Findi
                 missing = f"{settings.full_topic(topic.name)} does not exist"
                 yield Finding(check, "fail", missing, create)
                 continue
-            except BrokerError as error:
-                yield Finding(check, "fail", str(error), "Check the broker's log.")
+            except LakehouseError as error:  # from the broker, or the checkpoint is torn
+                refused = _refused(check, error)
+                yield refused._replace(remedy=refused.remedy or "Check the broker's log.")
                 continue
             for risk in found:
                 yield Finding(check, "fail" if risk.is_near else "warn", risk.what, risk.remedy)

@@ -45,11 +45,12 @@ def find_java() -> Path:
         version = java_version(program)
         if version not in SUPPORTED:
             found = f"is Java {version}" if version else "has no working bin/java"
-            message = (
-                f"JAVA_HOME={named} {found}, but Spark needs Java 17 or 21. Point JAVA_HOME to "
-                "one, or unset it to use the Java runtime that comes with the lakehouse."
+            what = f"JAVA_HOME={named} {found}, but Spark needs Java 17 or 21."
+            remedy = (
+                "Point JAVA_HOME to one, or unset it to use the Java runtime that comes with the "
+                "lakehouse."
             )
-            raise SettingsError(message)
+            raise SettingsError(what, remedy)
         return program
     on_path = shutil.which("java")
     if on_path and java_version(Path(on_path)) in SUPPORTED:

@@ -33,11 +33,9 @@ def require_free_port(port: int, setting: str) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            message = (
-                f"Port {port} is in use on this machine ({error.strerror}). Stop the program that "
-                f"uses it, or choose another port with {setting}."
-            )
-            raise SettingsError(message) from error
+            what = f"Port {port} is in use on this machine ({error.strerror})."
+            remedy = f"Stop the program that uses it, or choose another port with {setting}."
+            raise SettingsError(what, remedy) from error
 
 
 def with_own_sql_port(settings: LakeSettings) -> LakeSettings:

@@ -47,11 +47,8 @@ def require_guard(settings: LakeSettings) -> None:
     if not (settings.sql_allow_insecure or is_loopback(settings.sql_host)):
         _require_closed(settings)
     if settings.sql_authentication == "password" and not read_users(settings):
-        message = (
-            f"{USERS_SETTING}: {users_file(settings)} has no user, so nobody could log in. Add one "
-            "with `lakehouse sql-user add NAME`."
-        )
-        raise SettingsError(message)
+        what = f"{USERS_SETTING}: {users_file(settings)} has no user, so nobody could log in."
+        raise SettingsError(what, "Add one with `lakehouse sql-user add NAME`.")
     if settings.sql_authentication == "ldap":
         _require_ldap(settings)
     if settings.sql_tls:
@@ -66,24 +63,24 @@ def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificat
     """
     certificate, key_file = settings.sql_tls_certificate_file, settings.sql_tls_key_file
     if certificate is None or key_file is None:
-        message = f"LAKEHOUSE_SQL_TLS needs {CERTIFICATE} and {KEY} on the server. Set both."
-        raise SettingsError(message)
+        what = f"LAKEHOUSE_SQL_TLS needs {CERTIFICATE} and {KEY} on the server."
+        raise SettingsError(what, "Set both.")
     try:
         chain = x509.load_pem_x509_certificates(certificate.expanduser().read_bytes())
     except (OSError, ValueError) as error:
-        message = f"{CERTIFICATE}: {certificate} cannot be read as PEM certificates ({error})."
-        raise SettingsError(message) from error
+        what = f"{CERTIFICATE}: {certificate} cannot be read as PEM certificates ({error})."
+        raise SettingsError(what, "Correct the path or the file.") from error
     try:
         key = load_pem_private_key(require_private(KEY, key_file).read_bytes(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        message = f"{KEY}: {key_file} cannot be read as a PEM key without a passphrase ({error})."
-        raise SettingsError(message) from error
+        what = f"{KEY}: {key_file} cannot be read as a PEM key without a passphrase ({error})."
+        raise SettingsError(what, "Correct the path or the file.") from error
     if chain[0].public_key() != key.public_key():
-        message = (
+        what = (
             f"{KEY}: the key in {key_file} does not belong to the first certificate in "
             f"{certificate}."
         )
-        raise SettingsError(message)
+        raise SettingsError(what, "Put the endpoint's own certificate first, or correct a path.")
     return key, chain
 
 
@@ -166,26 +163,26 @@ def _require_closed(settings: LakeSettings) -> None:
     if not settings.sql_tls:
         lacks.append("is not encrypted (LAKEHOUSE_SQL_TLS=true)")
     if lacks:
-        message = (
+        what = (
             f"LAKEHOUSE_SQL_HOST={settings.sql_host} can be reached from other machines, but the "
-            f"SQL endpoint {' and '.join(lacks)}. Set what is missing or, on a protected network, "
-            "LAKEHOUSE_SQL_ALLOW_INSECURE=true."
+            f"SQL endpoint {' and '.join(lacks)}."
         )
-        raise SettingsError(message)
+        remedy = (
+            "Set what is missing or, on a protected network, LAKEHOUSE_SQL_ALLOW_INSECURE=true."
+        )
+        raise SettingsError(what, remedy)
 
 
 def _require_ldap(settings: LakeSettings) -> None:
     if settings.sql_ldap_url is None or settings.sql_ldap_user is None:
-        message = (
+        what = (
             "LAKEHOUSE_SQL_AUTHENTICATION=ldap needs LAKEHOUSE_SQL_LDAP_URL and "
-            "LAKEHOUSE_SQL_LDAP_USER. Set both."
+            "LAKEHOUSE_SQL_LDAP_USER."
         )
-        raise SettingsError(message)
+        raise SettingsError(what, "Set both.")
     parts = urlsplit(settings.sql_ldap_url)
     encrypted = parts.scheme == "ldaps"
     if not (encrypted or settings.sql_allow_insecure or is_loopback(parts.hostname or "")):
-        message = (
-            f"LAKEHOUSE_SQL_LDAP_URL: passwords would be sent to {parts.hostname} as plain text. "
-            "Use ldaps:// or, on a protected network, LAKEHOUSE_SQL_ALLOW_INSECURE=true."
-        )
-        raise SettingsError(message)
+        what = f"LAKEHOUSE_SQL_LDAP_URL: passwords would be sent to {parts.hostname} as plain text."
+        remedy = "Use ldaps:// or, on a protected network, LAKEHOUSE_SQL_ALLOW_INSECURE=true."
+        raise SettingsError(what, remedy)

@@ -39,11 +39,11 @@ def read_users(settings: LakeSettings) -> dict[str, str]:
     users = dict(line.partition(":")[::2] for line in lines if line)
     for number, stored in enumerate(users.values(), 1):
         if not re.fullmatch(r"pbkdf2_sha256\$\d+\$[^$]+\$[\w+/=]+", stored, re.ASCII):
-            message = (
+            what = (
                 f"{SETTING}: user {number} of {file} has no password hash in the form that "
-                "`lakehouse sql-user add` writes. Remove the line and add the user again."
+                "`lakehouse sql-user add` writes."
             )
-            raise SettingsError(message)
+            raise SettingsError(what, "Remove the line and add the user again.")
     return users
 
 

@@ -1,12 +1,13 @@
-"""A client of Pulsar's admin API for what the lakehouse needs: topics, positions, subscriptions."""
+"""A client of the part of Pulsar's admin API that concerns topics, positions, subscriptions."""
 
 import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 import httpx
@@ -39,6 +40,38 @@ class RefusedError(BrokerError):
 
 class AlreadyThereError(BrokerError):
     """What was to be created exists already."""
+
+
+class Outcome(Enum):
+    """What a response means."""
+
+    OK = auto()
+    NOT_YET = auto()  # a later response may be different
+    GONE = auto()  # what was asked for does not exist
+    THERE = auto()  # what was to be created exists already
+    REFUSED = auto()
+
+
+Classify: TypeAlias = Callable[[httpx.Response], Outcome]
+FAILURES: Mapping[Outcome, tuple[type[Exception], str]] = {
+    Outcome.NOT_YET: (_NotYetError, "{reason}"),
+    Outcome.GONE: (TopicNotFoundError, "{url}: {path} does not exist on this broker: {reason}"),
+    Outcome.THERE: (AlreadyThereError, "{url}: {path} already exists: {reason}"),
+    Outcome.REFUSED: (RefusedError, "The broker at {url} refused {method} {path}: {reason}"),
+}
+
+
+def _classify(response: httpx.Response) -> Outcome:
+    """What a response of most endpoints means."""
+    status = response.status_code
+    ownerless = status == httpx.codes.PRECONDITION_FAILED and OWNERLESS in response.text
+    if ownerless or status in (307, 500, 502, 503, 504):
+        return Outcome.NOT_YET
+    if status == httpx.codes.NOT_FOUND:
+        return Outcome.GONE
+    if status == httpx.codes.CONFLICT:
+        return Outcome.THERE
+    return Outcome.REFUSED if response.is_error else Outcome.OK
 
 
 class Entry(NamedTuple):
@@ -241,15 +274,18 @@ class PulsarAdmin:
         """What an entry holds; None if it is gone."""
         path = f"{_path(partition)}/ledger/{position.ledger}/entry/{position.entry}"
 
-        def is_gone() -> bool:
-            return all(ledger.id != position.ledger for ledger in self.log(partition).ledgers)
+        def classify(response: httpx.Response) -> Outcome:
+            """The broker fails with 500 for a deleted ledger, too."""
+            if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR and all(
+                ledger.id != position.ledger for ledger in self.log(partition).ledgers
+            ):
+                return Outcome.GONE
+            return _classify(response)
 
         try:
-            headers = self._ask("GET", path, is_gone=is_gone, without_body=True).headers
+            return _entry(self._ask("GET", path, classify, without_body=True).headers)
         except TopicNotFoundError:
             return None
-
-        return _entry(headers)
 
     def glance(self, partition: str, position: Position) -> Entry | None:
         """What an entry holds, if the broker answers at once; otherwise None. Asks only once.
@@ -274,14 +310,16 @@ class PulsarAdmin:
         path = _path(partition).partition("/")[2]
         url = f"{self._url.rstrip('/')}/admin/v3/transactions/transactionBufferStats/{path}"
 
-        def is_recovering(response: httpx.Response) -> bool:
-            return response.json()["state"] in ("None", "Initializing")
+        def classify(response: httpx.Response) -> Outcome:
+            outcome = _classify(response)
+            if outcome is Outcome.GONE:
+                self.last_position(partition)  # raises TopicNotFoundError if it is really gone
+                return Outcome.NOT_YET
+            if outcome is Outcome.OK and response.json()["state"] in ("None", "Initializing"):
+                return Outcome.NOT_YET
+            return outcome
 
-        def is_there() -> bool:
-            self.last_position(partition)
-            return True
-
-        stats = self._ask("GET", url, is_not_yet=is_recovering, is_there=is_there).json()
+        stats = self._ask("GET", url, classify).json()
         return _position(stats["maxReadPosition"])
 
     def compacted(self, partition: str) -> Position:
@@ -357,25 +395,34 @@ class PulsarAdmin:
         try:
             return int(self._ask("GET", f"{_path(topic)}/partitions").json()["partitions"])
         except TopicNotFoundError as error:
-            message = (
-                f"The broker at {self._url} has no topic {topic}. Run `lakehouse create-topics` to "
-                "create the topics of the topic file, or correct the name there or in "
-                "LAKEHOUSE_PULSAR_NAMESPACE."
-            )
-            raise TopicNotFoundError(message) from error
+            what = f"The broker at {self._url} has no topic {topic}."
+            remedy = "Create it, or correct its name."
+            raise TopicNotFoundError(what, remedy) from error
 
-    def _ask(self, method: str, path: str, **content: Any) -> httpx.Response:
+    def _ask(
+        self, method: str, path: str, classify: Classify = _classify, **content: Any
+    ) -> httpx.Response:
+        """Send a request until the broker answers it.
+
+        Args:
+            method: the HTTP method.
+            path: the path below the base URL of the admin API, or a whole URL.
+            classify: what a response of this endpoint means.
+            content: further arguments for `_send`.
+
+        Raises:
+            TopicNotFoundError: what was asked for does not exist.
+            AlreadyThereError: what was to be created exists already.
+            BrokerError: the broker does not answer, or refuses the request.
+        """
         try:
-            return self._ask_patiently(partial(self._ask_once, method, path, **content))
+            return self._ask_patiently(partial(self._ask_once, method, path, classify, **content))
         except (httpx.HTTPError, _NotYetError) as error:
-            message = (
-                f"The Pulsar broker at {self._url} does not answer ({error}). Start it "
-                "(`lakehouse up` runs one), or set LAKEHOUSE_PULSAR_ADMIN_URL to your broker."
-            )
-            raise BrokerError(message) from error
+            what = f"The Pulsar broker at {self._url} does not answer ({error})."
+            raise BrokerError(what, "Start it, or correct the option adminUrl.") from error
 
     def _send(
-        self, method: str, path: str, *, without_body: bool, **content: Any
+        self, method: str, path: str, *, without_body: bool = False, **content: Any
     ) -> httpx.Response:
         """Send a request, and follow redirects to the broker that owns the topic."""
         places = [path]
@@ -390,11 +437,12 @@ class PulsarAdmin:
                 return response
             places.append(self._checked(response.url, response.next_request.url))
             content.pop("params", None)  # the address of the redirect contains them
-        message = (
-            f"The brokers redirect us in a circle: {' -> '.join(places)}. The topic may be moving; "
-            "try again. If the error persists, give each broker an advertisedAddress of its own."
+        what = f"The brokers redirect us in a circle: {' -> '.join(places)}."
+        remedy = (
+            "The topic may be moving; try again. If the error persists, give each broker an "
+            "advertisedAddress of its own."
         )
-        raise BrokerError(message)
+        raise BrokerError(what, remedy)
 
     def _checked(self, asked: httpx.URL, place: httpx.URL) -> str:
         """The address of a redirect, if we may send our credentials there.
@@ -407,14 +455,16 @@ class PulsarAdmin:
             listed = brokers.json() if brokers.is_success else []
             self._hosts |= {broker.rpartition(":")[0] for broker in listed}
         if place.scheme != asked.scheme or place.host not in self._hosts:
-            message = (
+            what = (
                 f"The broker at {self._url} redirects us to {place.scheme}://{place.netloc.decode()},"
                 " which we do not follow: the host is not in the broker's list of brokers, our "
-                "role may not read that list, or the protocol differs. If the host is one of your "
-                "brokers, name it with adminHosts (LAKEHOUSE_PULSAR_ADMIN_HOSTS), or name a proxy "
-                "with adminUrl."
+                "role may not read that list, or the protocol differs."
             )
-            raise BrokerError(message)
+            remedy = (
+                "If the host is one of your brokers, name it with the option adminHosts, or name a "
+                "proxy with adminUrl."
+            )
+            raise BrokerError(what, remedy)
         return str(place)
 
     @staticmethod
@@ -432,54 +482,15 @@ class PulsarAdmin:
             wait = min(2 * wait, longest)
 
     def _ask_once(
-        self,
-        method: str,
-        path: str,
-        *,
-        is_gone: Callable[[], bool] = lambda: False,
-        is_not_yet: Callable[[httpx.Response], bool] = lambda _: False,
-        is_there: Callable[[], bool] = lambda: False,
-        without_body: bool = False,
-        **content: Any,
+        self, method: str, path: str, classify: Classify, **content: Any
     ) -> httpx.Response:
-        """Send a request once.
-
-        Args:
-            method: the HTTP method.
-            path: the path below the base URL of the admin API.
-            is_gone: called after a 500; whether what was asked for does not exist.
-            is_not_yet: called with a good response; whether it means that the broker is not ready.
-            is_there: called after a 404; whether the topic exists, so that the 404 is temporary.
-            without_body: whether only the headers of the response are needed.
-            content: further arguments for httpx.
-
-        Raises:
-            _NotYetError: a later response may be different.
-            TopicNotFoundError: what was asked for does not exist.
-            AlreadyThereError: what was to be created exists already.
-            BrokerError: the broker refused the request.
-        """
-        response = self._send(method, path, without_body=without_body, **content)
-        ownerless = response.status_code == 412 and OWNERLESS in response.text
-        gone = response.status_code == httpx.codes.INTERNAL_SERVER_ERROR and is_gone()
-        if not gone and (ownerless or response.status_code in (307, 500, 502, 503, 504)):
-            raise _NotYetError(_reason(response))
-        missing = response.status_code == httpx.codes.NOT_FOUND
-        if missing and is_there():
-            raise _NotYetError(_reason(response))
-        if gone or missing:
-            message = f"{self._url}: {path} does not exist on this broker: {_reason(response)}"
-            raise TopicNotFoundError(message)
-        if response.status_code == httpx.codes.CONFLICT:
-            message = f"{self._url}: {path} already exists: {_reason(response)}"
-            raise AlreadyThereError(message)
-        if response.is_error:
-            message = f"The broker at {self._url} refused {method} {path}: {_reason(response)}"
-            raise RefusedError(message)
-        if is_not_yet(response):
-            message = f"{path} is not ready yet"
-            raise _NotYetError(message)
-        return response
+        response = self._send(method, path, **content)
+        outcome = classify(response)
+        if outcome is Outcome.OK:
+            return response
+        kind, message = FAILURES[outcome]
+        reason = f"{path} is not ready yet" if response.is_success else _reason(response)
+        raise kind(message.format(url=self._url, method=method, path=path, reason=reason))
 
 
 def _entry(headers: httpx.Headers) -> Entry:

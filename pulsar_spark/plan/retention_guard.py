@@ -198,11 +198,13 @@ class RetentionGuard:
         if self._losses:
             self._losses.record(self._subscription, name, (after, up_to), why)
             return
-        message = (
+        what = (
             f"{name}: messages after {after}{f' up to {up_to}' if up_to else ''} were not read "
-            f"and may be lost, because {why}. Switch off message TTL and quotas that evict. To "
-            "continue without these messages and record the loss in a table, set "
-            "failOnDataLoss=false (LAKEHOUSE_ACCEPT_DATA_LOSS=true). To start over, run "
-            "`lakehouse reset`."
+            f"and may be lost, because {why}."
         )
-        raise DataLossError(message)
+        remedy = (
+            "Switch off message TTL and quotas that evict. To continue without these messages and "
+            "record the loss in a table, set failOnDataLoss=false and dataLossTable. To start "
+            "over, use a new checkpoint and a new subscription."
+        )
+        raise DataLossError(what, remedy)
