@@ -4,15 +4,16 @@ import structlog
 import typer
 
 from gold.build import build_gold, require_silver
+from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.metrics import gold_collector
 from gold.options import Every, FullRefresh, Select, seconds
 from gold.refresh import keep_fresh
-from gold.results import BuildResult
 from lake.observe.exporter import serving
 from lake.observe.logs import configure_logs
 from lake.settings.settings import load_settings
 from lake.streams.command import AvailableNow, exit_with
+from lake.streams.job import stop_signal
 from lake.topics.topic_file import load_topics
 
 log = structlog.get_logger()
@@ -33,18 +34,18 @@ def main(
     if available_now or select or full_refresh:
         report(build_gold(settings, select=select, full_refresh=full_refresh))
     else:
-        with serving(settings, gold_collector(settings)):
-            keep_fresh(settings, report, warn, seconds(every))
+        with serving(settings, gold_collector(settings)), stop_signal() as stop:
+            for result in keep_fresh(settings, stop, seconds(every)):
+                report(result)
+        raise KeyboardInterrupt  # sets the exit code
 
 
-def report(result: BuildResult) -> None:
-    """Log what a build did."""
-    log.info("gold built", models=len(result.models), tests_passed=len(result.tests))
-
-
-def warn(error: GoldError) -> None:
-    """Log why a build was not published."""
-    log.error("gold not published", why=str(error))
+def report(result: BuildResult | GoldError) -> None:
+    """Log what a build did, or why it was not published."""
+    if isinstance(result, GoldError):
+        log.error("gold not published", why=str(result))
+    else:
+        log.info("gold built", models=len(result.models), tests_passed=len(result.tests))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ passed (`publish.py`). A killed or failed run leaves nothing behind, because the
 where gold was last published (`open_cut.sql` of the dbt project).
 
 dbt runs in a separate process, because dbt-spark changes the session in which it works. The outcome
-is read from its `run_results.json` (`results.py`), never from its log.
+is read from its `run_results.json` (`dbt/results.py`), never from its log.
 """
 
 import contextlib
@@ -21,14 +21,14 @@ from pathlib import Path
 
 import structlog
 
-from gold.dbt import PROJECT, dbt_environment
+from gold.dbt.process import PROJECT, dbt_environment, target_path
+from gold.dbt.results import BuildResult, NodeResult, read_results
 from gold.errors import GoldError
 from gold.lineage import report_build
 from gold.lock import alone, require_whole
 from gold.own import require_own_views
 from gold.publish import GoldSnapshot, last_published, publish, undo_unpublished
 from gold.records import append_record
-from gold.results import BuildResult, NodeResult, read_results
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
 from gold.tables import BUILT, CUT, RUNS
 from lake.settings.settings import LakeSettings
@@ -214,7 +214,7 @@ def prepare_build(
         output = stack.enter_context(log_file.open("w"))
         process = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "gold.dbt_client", "--wait"],
+                [sys.executable, "-m", "gold.dbt", "--wait"],
                 cwd=PROJECT,
                 env=dbt_environment(settings, target, BUILT) | {"LAKEHOUSE_BUILD": build},
                 stdin=subprocess.PIPE,
@@ -254,8 +254,3 @@ def _checksum(gate: Mapping[str, object]) -> str:
         files += sorted(f for f in (PROJECT / folder).rglob("*") if f.suffix in (".sql", ".csv"))
     parts = [file.read_bytes() for file in files] + ([json.dumps(gate).encode()] if gate else [])
     return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
-def target_path(settings: LakeSettings) -> Path:
-    """The folder with the artifacts of dbt's last build: `manifest.json`, `run_results.json`."""
-    return settings.home_dir / "dbt"

@@ -1,15 +1,14 @@
 """Keeps gold fresh: builds it again whenever silver has changed."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event
 
-from gold.build import prepare_build
+from gold.build import PreparedBuild, prepare_build
+from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
-from gold.results import BuildResult
 from lake.settings.settings import LakeSettings
-from lake.streams.job import stop_signal
 from lake.tables.storage import newest_version
 from lake.tables.table import delta_tables
 
@@ -26,43 +25,39 @@ def silver_versions(settings: LakeSettings) -> dict[str, int]:
 
 def keep_fresh(
     settings: LakeSettings,
-    built: Callable[[BuildResult], None],
-    refused: Callable[[GoldError], None],
+    stop: Event,
     every: float = 0.0,
     leave: Callable[[], bool] | None = None,
-) -> None:
-    """Build gold now, and again after each change of silver, until stopped.
+) -> Iterator[BuildResult | GoldError]:
+    """Build gold now, and again after each change of silver, until `stop` is set.
 
-    A failed build changes nothing for readers. It is tried again at the next change of silver.
+    A failed build changes nothing for readers. It is tried again at the next change of silver. The
+    lock of gold is held while a build waits and runs. It is free while the caller handles a result.
 
     Args:
         settings: the lake; the SQL endpoint is on `sql_port`.
-        built: called with each build that was published.
-        refused: called with the error of each build that was not published.
+        stop: ends the wait for a change, and the loop after the current build.
         every: minimum number of seconds between the starts of two builds.
         leave: called before each build; if it returns true, no more builds are made.
 
+    Yields:
+        Each build that was published, or the error of one that was not.
+
     Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM.
+        GoldError: another process holds the lock, or silver or gold is not consistent.
     """
     seen: dict[str, int] | None = None
     begun = -every
-    with stop_signal() as stop:
-        while not stop.is_set():
-            with alone(settings), prepare_build(settings) as build:
-                stop.wait(begun + every - time.monotonic())
-                seen = _wait_for_change(settings, seen, stop)
-                if seen is None:
-                    break
-                if leave and leave():
-                    return
-                begun = time.monotonic()
-                try:
-                    built(build.run())
-                except GoldError as error:
-                    if not stop.is_set():  # Ctrl-C ends dbt too
-                        refused(error)
-    raise KeyboardInterrupt
+    while not stop.is_set():
+        with alone(settings), prepare_build(settings) as build:
+            stop.wait(begun + every - time.monotonic())
+            seen = _wait_for_change(settings, seen, stop)
+            if seen is None or (leave and leave()):
+                return
+            begun = time.monotonic()
+            result = _outcome(build, stop)
+        if result is not None:
+            yield result
 
 
 def _wait_for_change(
@@ -73,3 +68,11 @@ def _wait_for_change(
         if stop.wait(POLL_SECONDS):
             return None
     return None if stop.is_set() else versions
+
+
+def _outcome(build: PreparedBuild, stop: Event) -> BuildResult | GoldError | None:
+    """Run a build, and return its result or error; None if it failed because of the stop."""
+    try:
+        return build.run()
+    except GoldError as error:
+        return None if stop.is_set() else error  # Ctrl-C ends dbt, too

@@ -7,9 +7,6 @@ BUILT = "gold_build"  # the schema in which dbt builds and tests; `gold` is publ
 CUT = f"cut_{BUILT}"  # the schema of the views of silver that these builds read
 OWN = f"{BUILT}_"  # prefix of the schemas in which others run dbt
 
-# Columns of the models that identify a person. An account is a user into which others are merged.
-PERSON_COLUMNS = ("user_id", "account_id")
-
 CUTS = TableSpec(
     "gold",
     "cuts",

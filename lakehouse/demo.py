@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from bronze.ingest import ingest
 from gold.build import prepare_build
 from gold.catalog import register
+from gold.dbt.results import BuildResult
 from gold.lock import alone
-from gold.results import BuildResult
 from gold.sql_client import endpoint_running
 from lake.durable import write_durably
 from lake.settings.settings import LakeSettings

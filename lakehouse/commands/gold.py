@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gold.errors import GoldError
 from gold.options import Every, FullRefresh, Select, seconds
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import Format, lake
 
 if TYPE_CHECKING:
-    from gold.errors import GoldError
-    from gold.results import BuildResult
+    from gold.dbt.results import BuildResult
     from lake.settings.settings import LakeSettings
 
 commands = typer.Typer()
@@ -53,13 +53,18 @@ def _keep_fresh(pause: float, *, serve: bool) -> None:
     from gold.metrics import gold_collector
     from gold.refresh import keep_fresh
     from lake.observe.exporter import serving
+    from lake.streams.job import stop_signal
 
     while True:
         with _endpoint(serve=serve) as (settings, is_ours), contextlib.ExitStack() as stack:
             if is_ours:  # else the running `up` serves the metrics of gold, on the same port
                 stack.enter_context(serving(settings, gold_collector(settings)))
             leave = _up_again if is_ours and not serve else None
-            keep_fresh(settings, _show_build, _show_refusal, pause, leave)
+            with stop_signal() as stop:
+                for result in keep_fresh(settings, stop, pause, leave):
+                    _show(result)
+            if stop.is_set():
+                raise KeyboardInterrupt  # sets the exit code
 
 
 @contextlib.contextmanager
@@ -95,6 +100,15 @@ def _up_again() -> bool:
     return endpoint_running(lake.settings)
 
 
+def _show(result: BuildResult | GoldError) -> None:
+    from lakehouse.runtime.console import err
+
+    if isinstance(result, GoldError):
+        err.print(f"[red]Error:[/red] {result}", highlight=False)
+    else:
+        _show_build(result)
+
+
 def _show_build(result: BuildResult) -> None:
     from lakehouse.runtime.console import err
 
@@ -108,12 +122,6 @@ def _show_build(result: BuildResult) -> None:
     err.print(f"{len(result.models)} models built, {len(result.tests)} tests passed; {done}")
 
 
-def _show_refusal(error: GoldError) -> None:
-    from lakehouse.runtime.console import err
-
-    err.print(f"[red]Error:[/red] {error}", highlight=False)
-
-
 @commands.command()
 def evaluate(form: Format = "table") -> None:
     """Compare the recommendations with popular and with random items.
@@ -122,8 +130,8 @@ def evaluate(form: Format = "table") -> None:
     the others. Hit rate: share of the accounts that bought one of them. MRR: mean of 1 / its rank.
     """
     from gold.build import require_silver
-    from gold.evaluate import AT, evaluate_recommendations
     from lakehouse.runtime.console import print_rows
+    from shop.evaluate import AT, evaluate_recommendations
 
     require_silver(lake.settings, lake.topics)
     with _endpoint() as (settings, _):

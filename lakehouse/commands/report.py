@@ -24,7 +24,7 @@ def report(
     ] = False,
 ) -> None:
     """Write a web page about flow, sales, customers, rewards, recommendations and pending rows."""
-    from gold.docs import write_docs
+    from gold.dbt.docs import write_docs
     from lakehouse.report import write_report
     from lakehouse.runtime.console import out
 

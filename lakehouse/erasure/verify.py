@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gold.tables import PERSON_COLUMNS
+from gold.dbt.process import person_columns
 from lake.settings.pseudonyms import keyed_hash
 from lake.settings.settings import LakeSettings
 from lake.tables.storage import files_below, in_bucket, read_bytes
@@ -76,7 +76,7 @@ class Proof:
             for name, target in people_of(topic, topics)
             if target == person.topic and name not in target.key
         }
-        self._names = {*fields, *map(snake_case, fields), "resolved_id", *PERSON_COLUMNS}
+        self._names = {*fields, *map(snake_case, fields), "resolved_id", *person_columns()}
         self._lookups = {
             name
             for topic in topics.events()

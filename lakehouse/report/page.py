@@ -12,7 +12,7 @@ import altair as alt
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gold.docs import docs_page
+from gold.dbt.docs import docs_page
 from lake.durable import write_durably
 from lake.settings.settings import LakeSettings
 from lake.topics.topic_file import TopicFile

@@ -10,7 +10,7 @@ from gold_checks import published
 from gold_refused import Refused, bare_dbt, build_beside, refuse
 from shop_lake import ShopLake
 
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Tests gold, built by real dbt through a real endpoint, against plain Python on one lake."""
 
 import json
+from threading import Event
 
 import duckdb
 import polars as pl
@@ -12,11 +13,11 @@ from gold_refused import Refused
 from shop_lake import ShopLake
 
 from gold.build import build_gold
-from gold.docs import docs_page, write_docs
+from gold.dbt.docs import docs_page, write_docs
+from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.publish import last_published
 from gold.refresh import keep_fresh
-from gold.results import BuildResult
 from gold.tables import RUNS
 from lake.settings.settings import LakeSettings
 from lake.tables.arrow import DirectTable
@@ -25,7 +26,7 @@ from silver.audit.snapshots import latest_snapshot
 REWARDS = ("reward_ledger", "reward_points", "coupon_eligibility", "thank_you_mails")
 
 
-def test_the_first_build_makes_tests_and_publishes_every_mart(
+def test_the_first_build_creates_tests_and_publishes_every_mart(
     gold: BuildResult, shop_lake: ShopLake
 ) -> None:
     settings = shop_lake.settings
@@ -49,7 +50,7 @@ def test_the_first_build_makes_tests_and_publishes_every_mart(
     assert {row["outcome"] for row in runs} == {"published"}
 
 
-def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
+def test_readers_keep_the_published_tables_when_a_test_fails_or_dbt_is_killed(
     refused: Refused,
 ) -> None:
     """The next build, in `changes`, gives the same result as without these failures."""
@@ -65,7 +66,7 @@ def test_readers_keep_what_was_published_when_a_test_fails_or_dbt_is_killed(
     assert refused.readable_when_killed == refused.readable
 
 
-def test_nothing_is_published_when_somebody_else_has_written_in_gold_build(
+def test_nothing_is_published_if_another_writer_changed_gold_build(
     refused: Refused,
 ) -> None:
     """The build in `changes` repairs this, too."""
@@ -77,7 +78,7 @@ def test_nothing_is_published_when_somebody_else_has_written_in_gold_build(
     assert refused.readable_when_disturbed == refused.readable
 
 
-def test_a_bare_dbt_with_a_schema_of_its_own_works_beside_a_build(
+def test_plain_dbt_with_its_own_schema_works_beside_a_build(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
     assert changes.bare.returncode == 0, changes.bare.stdout
@@ -91,7 +92,7 @@ def test_a_bare_dbt_with_a_schema_of_its_own_works_beside_a_build(
     assert_gold_is_right(shop_lake)
 
 
-def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
+def test_later_builds_apply_changes_and_a_full_refresh_gives_the_same(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
     settings = shop_lake.settings
@@ -109,7 +110,7 @@ def test_later_builds_take_what_changed_and_a_full_refresh_gives_the_same(
     assert ledger.history(1)[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
 
 
-def test_a_part_is_built_and_tested_and_not_published(
+def test_a_partial_build_is_tested_but_not_published(
     gold: BuildResult, endpoint: LakeSettings
 ) -> None:
     before = last_published(endpoint)
@@ -124,23 +125,21 @@ def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:
         build_gold(endpoint, select="no_such_model")
 
 
-def test_an_absent_endpoint_is_named(endpoint: LakeSettings) -> None:
+def test_a_missing_endpoint_is_reported(endpoint: LakeSettings) -> None:
     nowhere = endpoint.model_copy(update={"sql_port": 1})
     with pytest.raises(GoldError, match="Gold was not built|dbt did not run"):
         build_gold(nowhere, select="reward_ledger")
 
 
-def test_gold_that_is_kept_fresh_goes_over_to_another_endpoint_before_a_build(
+def test_refreshing_gold_ends_before_a_build_if_the_endpoint_must_change(
     gold: BuildResult, endpoint: LakeSettings
 ) -> None:
     before = last_published(endpoint)
-    told: list[object] = []
-    keep_fresh(endpoint, told.append, told.append, leave=lambda: True)
-    assert not told
+    assert list(keep_fresh(endpoint, Event(), leave=lambda: True)) == []
     assert last_published(endpoint) == before
 
 
-def test_gold_is_plain_delta_that_every_reader_opens(
+def test_gold_is_plain_delta_that_every_reader_can_open(
     gold: BuildResult, shop_lake: ShopLake
 ) -> None:
     for name in versions(shop_lake.settings):

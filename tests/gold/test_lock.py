@@ -56,7 +56,7 @@ def test_a_command_that_writes_gold_is_refused_while_another_one_runs(
     assert sorted(lake.lake_dir.rglob("*")) == there
 
 
-def test_gold_is_not_built_from_a_lake_that_was_left_within_a_restore(lake: LakeSettings) -> None:
+def test_gold_is_not_built_from_a_half_restored_lake(lake: LakeSettings) -> None:
     checkpoint = claim(lake, QUERY)
     checkpoint.expect("lakehouse savepoint restore then")
     checkpoint.release()

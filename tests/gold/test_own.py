@@ -20,7 +20,7 @@ def table(tmp_path: Path) -> DeltaTable:
     return DeltaTable(tmp_path)
 
 
-def test_what_the_build_wrote_since_it_began_is_published(table: DeltaTable) -> None:
+def test_a_table_that_only_the_build_has_changed_is_published(table: DeltaTable) -> None:
     require_own_commits("m", table, 2, "mine")
     for _ in range(2):
         write_deltalake(table, ROW, mode="append", commit_properties=marked("mine"))
@@ -28,7 +28,7 @@ def test_what_the_build_wrote_since_it_began_is_published(table: DeltaTable) -> 
 
 
 @pytest.mark.parametrize("last", ["mine", "theirs"])
-def test_a_commit_of_somebody_else_is_refused_also_before_one_of_the_build(
+def test_a_foreign_commit_is_refused_even_before_one_of_the_build(
     last: str, table: DeltaTable
 ) -> None:
     for build in ("theirs", last):
@@ -37,7 +37,7 @@ def test_a_commit_of_somebody_else_is_refused_also_before_one_of_the_build(
         require_own_commits("m", table, 2, "mine")
 
 
-def test_a_table_that_somebody_else_has_made_anew_is_refused(tmp_path: Path) -> None:
+def test_a_table_recreated_by_another_writer_is_refused(tmp_path: Path) -> None:
     table = DeltaTable.create(tmp_path, ROW.schema, commit_properties=marked("theirs"))
     write_deltalake(table, ROW, mode="append", commit_properties=marked("mine"))
     with pytest.raises(GoldError, match=r"gold_build.m was changed \(CREATE TABLE\)"):
@@ -45,7 +45,7 @@ def test_a_table_that_somebody_else_has_made_anew_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("since", [-1, 5])
-def test_what_was_before_the_build_made_a_table_anew_does_not_matter(
+def test_commits_before_the_build_recreated_a_table_do_not_matter(
     since: int, table: DeltaTable
 ) -> None:
     schema, mine = ROW.schema, marked("mine")

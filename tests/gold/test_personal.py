@@ -23,7 +23,7 @@ from pulsar_spark.errors import LakehouseError, SettingsError
 PROTECTED = ("user_id", "first_name", "last_name", "email_address")
 
 
-def test_rows_and_changes_are_masked_and_hashed_and_nothing_has_the_secret(
+def test_rows_and_changes_are_masked_and_hashed_and_nothing_contains_the_secret(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
     settings, users = shop_lake.settings, shop_lake.current("users")
@@ -49,7 +49,7 @@ def test_rows_and_changes_are_masked_and_hashed_and_nothing_has_the_secret(
     assert not [file for file in kept if SECRET.encode() in file.read_bytes()]
 
 
-def test_gold_and_silver_refuse_what_would_show_more_or_hash_otherwise(
+def test_gold_and_silver_refuse_to_show_more_or_hash_differently(
     changes: Changes, shop_lake: ShopLake, tmp_path: Path
 ) -> None:
     settings = shop_lake.settings
@@ -69,7 +69,7 @@ def test_gold_and_silver_refuse_what_would_show_more_or_hash_otherwise(
     shop_lake.refine()
 
 
-def test_a_forgotten_buyer_is_gone_from_gold_and_what_was_bought_stays(
+def test_a_forgotten_buyer_is_gone_from_gold_but_the_purchases_stay(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
     settings, users = shop_lake.settings, shop_lake.current("users")
@@ -101,7 +101,7 @@ def test_a_forgotten_buyer_is_gone_from_gold_and_what_was_bought_stays(
     assert_gold_is_right(shop_lake)
     assert buyer not in shop_lake.current("users")
     staged = DeltaTable(settings.table_path("gold_build", "stg_users"))
-    assert staged.history(1)[0]["operation"] == "MERGE", "feeds go on behind what was deleted"
+    assert staged.history(1)[0]["operation"] == "MERGE", "change feeds continue after the deletion"
 
 
 def sales_of(lake: ShopLake) -> dict[tuple[object, object], tuple[object, ...]]:

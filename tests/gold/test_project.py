@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gold.build import PROJECT
+from gold.dbt.process import PROJECT
 
 SECRET = "hush-4711"  # noqa: S105 - nobody's  # pragma: allowlist secret
 TARGETS = {
@@ -39,7 +39,7 @@ def parse(target: str, folder: Path, given: dict[str, str]) -> subprocess.Comple
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_target_reads_its_secret_from_the_environment_and_leaves_it_there(
+def test_a_target_reads_its_secret_from_the_environment_and_writes_it_nowhere(
     target: str, tmp_path: Path
 ) -> None:
     given = TARGETS[target]

@@ -8,9 +8,9 @@ from gold_changes import Changes
 from planted_shop import ACCOUNTS, FAITH
 from shop_lake import ShopLake
 
-from gold.evaluate import Quality, evaluate_recommendations, judge
 from gold.publish import last_published
 from gold.tables import BUILT
+from shop.evaluate import evaluate_recommendations
 
 
 def assert_recommendations_are_right(lake: ShopLake) -> None:
@@ -55,7 +55,7 @@ def test_recommendations_follow_changes_of_orders_items_and_users(
     assert not {changes.fates["merged"], changes.fates["closed"]} & advised.keys()
 
 
-def test_what_goes_together_is_found_and_beats_popularity_and_chance(
+def test_items_bought_together_are_found_and_beat_popularity_and_chance(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
     before = last_published(shop_lake.settings)
@@ -74,10 +74,3 @@ def test_what_goes_together_is_found_and_beats_popularity_and_chance(
     assert not (shop_lake.settings.lake_dir / "gold_build_evaluation").exists()
     assert last_published(shop_lake.settings) == before
     assert_recommendations_are_right(shop_lake)
-
-
-def test_measures_of_rankings() -> None:
-    held_out = {1: {10}, 2: {20, 21}, 3: {30}, 4: {40}}
-    recommended = {1: [9, 8, 7, 10], 2: [21, 20], 3: [1, 2, 3, 4, 30], 5: [1]}
-    found = judge("mine", recommended, held_out, at=4)
-    assert found == Quality("mine", accounts=4, hit_rate=0.5, reciprocal_rank=(1 / 4 + 1) / 4)

@@ -42,7 +42,7 @@ def instant(number: int) -> dt.datetime:
     return NOW + dt.timedelta(seconds=number)
 
 
-def test_hundreds_of_publications_are_few_files_and_the_last_is_found_without_the_others(
+def test_hundreds_of_publications_fit_in_few_files_and_the_last_is_found_alone(
     spark: SparkSession, lake: LakeSettings
 ) -> None:
     for number in range(APPENDS):
@@ -62,7 +62,7 @@ def test_hundreds_of_publications_are_few_files_and_the_last_is_found_without_th
     assert found.versions == {"m": APPENDS - 1}
 
 
-def test_rows_and_logs_of_old_builds_go_and_the_latest_stays(lake: LakeSettings) -> None:
+def test_rows_and_logs_of_old_builds_are_deleted_and_the_latest_stay(lake: LakeSettings) -> None:
     for number in range(150):
         publish(lake, number, instant(number) - EIGHT_DAYS)
     newest = last_published(lake)
@@ -78,9 +78,9 @@ def test_rows_and_logs_of_old_builds_go_and_the_latest_stays(lake: LakeSettings)
         publish(lake, number, instant(number))
     assert DirectTable(CUTS, lake).count_rows() == 250
     recent = [file for file in log.glob("*.json") if file.stat().st_mtime > then[0] + 1]
-    assert len(recent) < 1.5 * 250, "an append is a commit, and upkeep is rare"
+    assert len(recent) < 1.5 * 250, "an append is one commit, and maintenance is rare"
     left = len(list(log.glob("*.json"))) - len(recent)
-    assert left <= 100, "what the log is read from, a checkpoint, is at most as old"
+    assert left <= 100, "older commits are kept only back to a recent checkpoint"
 
 
 def test_files_of_old_versions_and_of_killed_writers_are_deleted(lake: LakeSettings) -> None:

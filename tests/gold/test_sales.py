@@ -14,7 +14,7 @@ from shop_lake import ShopLake
 
 from gold.build import build_gold
 from gold.catalog import register
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 from lake.settings.settings import SHOP_TOPICS
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.publish import create_topics
@@ -25,9 +25,7 @@ DAY, TICK = dt.timedelta(days=1), dt.timedelta(milliseconds=1)
 Row = Mapping[str, Any]
 
 
-def test_sales_customers_and_clicks_follow_what_changes(
-    gold: BuildResult, shop_lake: ShopLake
-) -> None:
+def test_sales_customers_and_clicks_follow_changes(gold: BuildResult, shop_lake: ShopLake) -> None:
     own = protection(shop_lake.settings.home_dir, CLICKS)
     settings = shop_lake.settings.model_copy(update=own)
     lake = ShopLake(shop_lake.spark, settings, load_topics(settings.topics))
@@ -154,7 +152,7 @@ CLICKED = [
 ]
 
 
-def test_the_file_with_clicks_has_the_shops_topics() -> None:
+def test_the_topic_file_with_clicks_includes_the_shops_topics() -> None:
     shop = load_topics(SHOP_TOPICS).topics
     clicks = load_topics(CLICKS).topics
     assert {name: topic for name, topic in clicks.items() if name != "clicks"} == shop

@@ -27,7 +27,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_users_are_as_many_as_in_the_real_shop(shop: Path) -> None:
+def test_there_are_as_many_users_as_in_the_real_shop(shop: Path) -> None:
     users = rows(shop / "users.csv")
     assert len(users) == len({user["id"] for user in users}) == 117_178
     assert sum(user["deleted_at"] == "" for user in users) == 114_290
@@ -37,7 +37,7 @@ def test_users_are_as_many_as_in_the_real_shop(shop: Path) -> None:
     assert all(user["parent_user_id"] in ids for user in users if user["parent_user_id"])
 
 
-def test_items_are_as_many_by_category_as_in_the_real_shop(shop: Path) -> None:
+def test_there_are_as_many_items_per_category_as_in_the_real_shop(shop: Path) -> None:
     items = rows(shop / "items.csv")
     assert len(items) == len({item["id"] for item in items}) == 2_198
     counted = Counter(item["category"] for item in items)
@@ -46,7 +46,7 @@ def test_items_are_as_many_by_category_as_in_the_real_shop(shop: Path) -> None:
     assert counted["gadget"] == 233
 
 
-def test_orders_are_skewed_and_have_one_to_four_lines_an_invoice(shop: Path) -> None:
+def test_orders_are_skewed_and_have_one_to_four_lines_per_invoice(shop: Path) -> None:
     orders = rows(shop / "orders.csv")
     assert len(orders) == 47_402
     assert len({(line["invoice_id"], line["line_item_id"]) for line in orders}) == 47_402
@@ -59,10 +59,10 @@ def test_orders_are_skewed_and_have_one_to_four_lines_an_invoice(shop: Path) -> 
     assert sum(line["user_id"] not in known for line in orders) == 37
     items = {item["id"] for item in rows(shop / "items.csv")}
     assert sum(line["item_id"] not in items for line in orders) == 23
-    assert any(len(line["price"]) > 10 for line in orders), "prices that floats have spoilt"
+    assert any(len(line["price"]) > 10 for line in orders), "prices with float rounding errors"
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_different_ones(tmp_path: Path) -> None:
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
         generate_shop(tmp_path / name, 0.01, seed)
     for file in FILES:

@@ -18,10 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from gold.catalog import drop_schema
-from gold.dbt import run_dbt
+from gold.dbt.process import run_dbt
+from gold.dbt.results import read_results
 from gold.errors import GoldError
 from gold.lock import alone
-from gold.results import read_results
 from gold.sql_client import query_endpoint
 from gold.tables import OWN
 from lake.settings.settings import LakeSettings

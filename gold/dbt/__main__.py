@@ -1,6 +1,6 @@
 """dbt that checks the certificate of the SQL endpoint.
 
-Run `python -m gold.dbt_client build` in the folder of the dbt project.
+Run `python -m gold.dbt build` in the folder of the dbt project.
 
 With `use_ssl`, dbt-spark encrypts the connection, but accepts any certificate. Here, it gets a
 connection whose certificate is checked, as in our own client. All our runs of dbt use this module.

@@ -5,12 +5,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 from gold.sql_client import ANY_PASSWORD, TRUST_ENV, credentials
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings
 from lake.topics.topic_file import load_topics
 
-PROJECT = Path(__file__).resolve().parents[1] / "dbt_project"
+PROJECT = Path(__file__).resolve().parents[2] / "dbt_project"
+
+
+def target_path(settings: LakeSettings) -> Path:
+    """The folder with the artifacts of dbt's last build: `manifest.json`, `run_results.json`."""
+    return settings.home_dir / "dbt"
+
+
+def person_columns() -> list[str]:
+    """The columns of the models that identify a person, as the project's variables declare them."""
+    project = yaml.safe_load((PROJECT / "dbt_project.yml").read_text())
+    columns: list[str] = project["vars"]["person_columns"]
+    return columns
 
 
 def run_dbt(
@@ -31,7 +45,7 @@ def run_dbt(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         ended = subprocess.run(
-            [sys.executable, "-m", "gold.dbt_client", "--no-version-check", *command],
+            [sys.executable, "-m", "gold.dbt", "--no-version-check", *command],
             cwd=PROJECT,
             env=dbt_environment(settings, target, schema),
             stdout=output,

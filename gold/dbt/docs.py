@@ -3,8 +3,7 @@
 import shutil
 from pathlib import Path
 
-from gold.build import target_path
-from gold.dbt import run_dbt
+from gold.dbt.process import run_dbt, target_path
 from gold.errors import GoldError
 from gold.tables import BUILT
 from lake.settings.settings import LakeSettings

@@ -1,0 +1,115 @@
+"""Tests when gold is built again, with builds that do nothing."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import NamedTuple
+
+import pytest
+
+from gold import refresh
+from gold.dbt.results import BuildResult
+from gold.errors import GoldError
+from gold.lock import alone
+from gold.refresh import keep_fresh
+from lake.settings.settings import LakeSettings
+
+DONE = BuildResult([])
+Run = Callable[[], BuildResult]
+
+
+class Prepared(NamedTuple):
+    run: Run
+
+
+class Lake:
+    """A lake whose silver changes whenever it is looked at, and whose builds are functions."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings = LakeSettings(home=home)
+        self.stop = Event()
+        self.builds: list[Run] = []
+        self.prepared = 0
+        self._version = 0
+        monkeypatch.setattr(refresh, "POLL_SECONDS", 0.01)
+        monkeypatch.setattr(refresh, "silver_versions", self._silver)
+        monkeypatch.setattr(refresh, "prepare_build", self._prepare)
+
+    def _silver(self, _: LakeSettings) -> dict[str, int]:
+        self._version += 1
+        return {"events": self._version}
+
+    @contextlib.contextmanager
+    def _prepare(self, _: LakeSettings) -> Iterator[Prepared]:
+        self.prepared += 1
+        yield Prepared(self.builds.pop(0))
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    return Lake(tmp_path, monkeypatch)
+
+
+def succeed() -> BuildResult:
+    return DONE
+
+
+def fail() -> BuildResult:
+    message = "a test failed"
+    raise GoldError(message)
+
+
+def test_each_build_gives_its_result_or_error_and_frees_the_lock_in_between(
+    lake: Lake,
+) -> None:
+    lake.builds = [succeed, fail, succeed]
+    results: list[str] = []
+    for result in keep_fresh(lake.settings, lake.stop):
+        with alone(lake.settings):
+            results.append(str(result))
+        if not lake.builds:
+            lake.stop.set()
+    assert results == [str(DONE), "a test failed", str(DONE)]
+
+
+@pytest.mark.parametrize(("outcome", "reported"), [(succeed, [DONE]), (fail, [])])
+def test_a_build_during_a_stop_is_reported_only_if_it_was_published(
+    lake: Lake, outcome: Run, reported: list[BuildResult]
+) -> None:
+    def stopped() -> BuildResult:
+        lake.stop.set()
+        return outcome()
+
+    lake.builds = [stopped]
+    assert list(keep_fresh(lake.settings, lake.stop)) == reported
+
+
+def test_a_stop_ends_the_wait_for_a_change_of_silver(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(range(5))
+
+    def unchanged(_: LakeSettings) -> dict[str, int]:
+        if next(looks) == 4:
+            lake.stop.set()
+        return {"events": 1}
+
+    monkeypatch.setattr(refresh, "silver_versions", unchanged)
+    lake.builds = [succeed, fail]
+    assert list(keep_fresh(lake.settings, lake.stop)) == [DONE]
+    assert lake.prepared == 2
+
+
+def test_no_build_starts_after_the_caller_wants_to_leave(lake: Lake) -> None:
+    answers = iter([False, True])
+    lake.builds = [succeed, fail]
+    found = list(keep_fresh(lake.settings, lake.stop, leave=lambda: next(answers)))
+    assert found == [DONE]
+    assert lake.prepared == 2
+
+
+def test_no_build_starts_while_another_process_holds_the_lock(lake: Lake) -> None:
+    with alone(lake.settings), pytest.raises(GoldError, match="Another process"):
+        next(keep_fresh(lake.settings, lake.stop))
+    assert lake.prepared == 0
