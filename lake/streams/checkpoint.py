@@ -8,15 +8,15 @@ property, and the file contains the tables' ids. A query whose ids do not match 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
+from filelock import FileLock, Timeout
 
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lake.streams.failures import RunBatch
+    from lake.streams.batches import Batches, RunBatch
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
@@ -75,7 +75,7 @@ class Checkpoint:
         CheckpointError: the checkpoint's file is torn.
     """
 
-    def __init__(self, path: Path, lock: IO[str]) -> None:
+    def __init__(self, path: Path, lock: FileLock) -> None:
         self.path = str(path)
         self.query = path.name
         self._file = path / IDENTITY
@@ -196,7 +196,7 @@ class Checkpoint:
 
     def release(self) -> None:
         """Release the lock, so that another driver can claim the checkpoint."""
-        self._lock.close()
+        self._lock.release()
 
     def _save(self) -> None:
         stored = {"checkpoint": self.id, "generation": self._generation, "tables": self._tables}
@@ -209,8 +209,8 @@ class Checkpoint:
         raise CheckpointError(message)
 
     def _refuse(self, what: str) -> None:
-        message = f"Checkpoint {self.path} {what}. {TOGETHER}"
-        raise CheckpointError(message)
+        message = f"Checkpoint {self.path} {what}."
+        raise CheckpointError(message, TOGETHER)
 
 
 def claim(settings: LakeSettings, query: str, command: str | None = None) -> Checkpoint:
@@ -226,11 +226,10 @@ def claim(settings: LakeSettings, query: str, command: str | None = None) -> Che
     """
     path = Path(settings.checkpoint_path(query))
     path.mkdir(parents=True, exist_ok=True)
-    lock = (path / "lakehouse.lock").open("a+")
+    lock = FileLock(path / "lakehouse.lock", thread_local=False)  # another thread may release it
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
+        lock.acquire(timeout=0)
+    except Timeout as error:
         message = (
             f"Query {query} already runs in another process on the checkpoint {path}; two writers "
             "would corrupt it. Stop the other process first (`lakehouse status` shows what runs)."
@@ -240,7 +239,7 @@ def claim(settings: LakeSettings, query: str, command: str | None = None) -> Che
         _refuse_interrupted(path, command)
         return Checkpoint(path, lock)
     except BaseException:
-        lock.close()
+        lock.release()
         raise
 
 
@@ -312,8 +311,8 @@ def query_id(checkpoint: str | Path) -> str:
     """
     stored = read_json(Path(checkpoint) / "metadata", TOGETHER, CheckpointError)
     if stored is None:
-        message = f"{checkpoint} has lost the file `metadata`, which Spark wrote. {TOGETHER}"
-        raise CheckpointError(message)
+        what = f"{checkpoint} has lost the file `metadata`, which Spark wrote."
+        raise CheckpointError(what, TOGETHER)
     return str(stored["id"])
 
 
@@ -363,11 +362,13 @@ def is_whole(file: Path) -> bool:
 class Running:
     """A started query and the checkpoint that it has claimed.
 
+    batches: the function that runs its batches.
     repeats: the batch that was unfinished at the start, which the query runs again.
     """
 
     query: StreamingQuery
     checkpoint: Checkpoint
+    batches: Batches
     repeats: int | None = None
 
     def stop(self) -> None:
@@ -389,13 +390,14 @@ def start_query(
     With `available_now`, the query ends when it has caught up. Otherwise it begins a batch every
     `trigger`, such as "1 second", if there is new data.
     """
-    from lake.streams.failures import interruptible
+    from lake.streams.batches import Batches
 
-    writer = rows.writeStream.queryName(checkpoint.query).foreachBatch(interruptible(run_batch))
+    batches = Batches(run_batch)
+    writer = rows.writeStream.queryName(checkpoint.query).foreachBatch(batches)
     writer = writer.option("checkpointLocation", checkpoint.path)
     if available_now:
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=trigger)
     repeats = checkpoint.unfinished
-    return Running(writer.start(), checkpoint, repeats)
+    return Running(writer.start(), checkpoint, batches, repeats)

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from lake.observe.exporter import LayerCollector, serving
 from lake.observe.logs import configure_logs
+from lake.remedies import said
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.command import AvailableNow, exit_with
 from lake.streams.failures import NO_SPARK
@@ -145,7 +146,7 @@ def await_streams(streams: Sequence[Stream]) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise LakehouseError("\n".join(str(error) for error in errors)) from errors[0]
+        raise LakehouseError("\n".join(map(said, errors))) from errors[0]
     if stop.is_set() and any(each.available_now for each in streams):
         raise KeyboardInterrupt
 

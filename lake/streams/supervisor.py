@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
@@ -201,9 +201,8 @@ class Stream:
         self._runs.ended(ended)
 
     def _watch(self, stop: Event, *, again: bool) -> State:
-        ended: State = "COMPLETE"
         if again and stop.is_set():
-            return ended
+            return "COMPLETE"
         if again:
             self.stop()  # releases the checkpoint, so that the start can claim it again
             self._run()
@@ -212,11 +211,14 @@ class Stream:
         query = self.query
         while query.isActive and not stop.wait(POLL_SECONDS):
             self._runs.look()
-        if stop.is_set() and not self._finish(query):
+        ended: State = "COMPLETE"
+        if stop.is_set() and self._is_cut(query):
             ended = "ABORT"
         error = query.exception()
+        if query.isActive:
+            query.stop()  # Spark may report the interruption as an error, so `error` comes first
         if error is not None:
-            raise error
+            raise self._started.batches.error or error
         return ended
 
     def _run(self) -> None:
@@ -226,28 +228,28 @@ class Stream:
         self._runs.started(self.query)
         delete_durably(_note(self._settings, self.name))
 
-    def _finish(self, query: StreamingQuery) -> bool:
+    def _is_cut(self, query: StreamingQuery) -> bool:
         """Let the query finish its current batch, which `StreamingQuery.stop` would cancel.
 
         Returns:
-            Whether the batch was finished within `stop_seconds`.
+            Whether the batch is still running after `stop_seconds`.
         """
-        begin_no_batch(query)
+        batches = self._started.batches
+        batches.end(query)
         patient = Retrying(
             retry=retry_if_result(bool),
             stop=stop_after_delay(self._settings.stop_seconds),
             wait=wait_fixed(POLL_SECONDS),
             retry_error_callback=lambda _: True,
         )
-        is_cut = patient(lambda: bool(query.status["isTriggerActive"]))
+        is_cut = bool(patient(lambda: batches.is_running))
         if is_cut:
             log.warning(
                 "stopped within a batch that took too long; the next start repeats it",
                 stream=self.name,
                 seconds=self._settings.stop_seconds,
             )
-        query.stop()
-        return not is_cut
+        return is_cut
 
     def _finished_batch(self) -> str | None:
         commit = last_commit(self._settings, self.name)
@@ -288,20 +290,6 @@ class Stream:
         if self._running is None:
             raise self._error or LakehouseError(f"The query {self.name} was not started.")
         return self._running
-
-
-def begin_no_batch(query: StreamingQuery) -> None:
-    """Let a query end after its current batch.
-
-    Spark has no call for this, so the query's state is set to TERMINATED, which is what `stop` does
-    first. The query checks its state before it begins a batch. If the next batch is planned by
-    then, the next start runs it.
-    """
-    java: Any = query._jsq  # noqa: SLF001
-    execution = java.streamingQuery()
-    loader = execution.getClass().getClassLoader()
-    terminated = loader.loadClass(f"{execution.getClass().getPackageName()}.TERMINATED$")
-    execution.state().set(terminated.getField("MODULE$").get(None))
 
 
 def _error(state: RetryCallState) -> Exception:

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from lake.observe.lineage import Flow, StreamRuns, emitter, table_place
 from lake.observe.lineage_events import MOST_WAITING, the_emitter
 from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.batches import Batches
 from lake.streams.checkpoint import Running, claim
 from lake.streams.supervisor import Stream
 from lake.tables.storage import storage_options
@@ -80,7 +81,7 @@ def rows(event: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("place", ["settings", "bucket"])
-def test_each_run_is_told_with_what_it_has_written(
+def test_each_run_is_reported_with_what_it_wrote(
     place: str, collector: Collector, request: pytest.FixtureRequest
 ) -> None:
     settings: LakeSettings = request.getfixturevalue(place)
@@ -106,7 +107,7 @@ def test_each_run_is_told_with_what_it_has_written(
     assert output["namespace"] == ("file" if place == "settings" else "s3://lake")
 
 
-def test_what_fails_is_told_with_its_reason_and_without_secrets(
+def test_a_failure_is_reported_with_its_reason_and_without_secrets(
     settings: LakeSettings, collector: Collector
 ) -> None:
     secret = hide("hunter-2-secret")
@@ -114,7 +115,7 @@ def test_what_fails_is_told_with_its_reason_and_without_secrets(
     queries = [Query(error), Query(error)]
 
     def start() -> Running:
-        return Running(queries.pop(), claim(settings, "bronze.o"))  # type: ignore[arg-type]
+        return Running(queries.pop(), claim(settings, "bronze.o"), Batches(print))  # type: ignore[arg-type]
 
     with pytest.raises(LakehouseError, match="No answer"):
         Stream("bronze.o", settings, start, available_now=False, flow=flow(settings)).begin().keep(
@@ -125,7 +126,7 @@ def test_what_fails_is_told_with_its_reason_and_without_secrets(
     assert failed["run"]["facets"]["errorMessage"]["message"] == "No answer to ***."
 
 
-def test_a_stream_that_cannot_be_started_has_failed(
+def test_a_stream_that_cannot_be_started_is_reported_as_failed(
     settings: LakeSettings, collector: Collector
 ) -> None:
     def start() -> Running:
@@ -139,18 +140,18 @@ def test_a_stream_that_cannot_be_started_has_failed(
     assert states(collector) == ["START", "FAIL"]
 
 
-def test_a_stream_that_is_stopped_at_once_was_aborted(
+def test_a_stream_that_is_stopped_at_once_is_reported_as_aborted(
     settings: LakeSettings, collector: Collector
 ) -> None:
     def start() -> Running:
-        return Running(Query(), claim(settings, "bronze.o"))  # type: ignore[arg-type]
+        return Running(Query(), claim(settings, "bronze.o"), Batches(print))  # type: ignore[arg-type]
 
     stream = Stream("bronze.o", settings, start, available_now=False, flow=flow(settings))
     stream.begin().stop()
     assert states(collector) == ["START", "ABORT"]
 
 
-def test_a_collector_that_refuses_is_logged_once_and_stops_nothing(settings: LakeSettings) -> None:
+def test_a_refusing_collector_is_logged_once_and_stops_nothing(settings: LakeSettings) -> None:
     with collecting(**ONCE) as collector, capture_logs() as logs:
         told = StreamRuns(settings, "bronze.o", flow(settings))
         collector.answer = 503
@@ -166,7 +167,7 @@ def test_a_collector_that_refuses_is_logged_once_and_stops_nothing(settings: Lak
     assert logs[1]["lost"] == 6
 
 
-def test_what_waits_too_long_is_dropped(settings: LakeSettings) -> None:
+def test_events_beyond_the_queue_limit_are_dropped(settings: LakeSettings) -> None:
     held = Event()
     with collecting(**ONCE) as collector, capture_logs() as logs:
         sender = the_emitter()
@@ -179,7 +180,7 @@ def test_what_waits_too_long_is_dropped(settings: LakeSettings) -> None:
         assert states(collector) == []
 
 
-def test_a_parent_is_named_as_openlineage_does(settings: LakeSettings) -> None:
+def test_a_parent_run_is_set_as_openlineage_specifies(settings: LakeSettings) -> None:
     run = str(uuid.uuid4())
     with collecting(OPENLINEAGE_PARENT_ID=f"airflow/shop.stream/{run}") as collector:
         StreamRuns(settings, "bronze.o", flow(settings)).started(Query())  # type: ignore[arg-type]
@@ -200,7 +201,7 @@ def test_a_parent_is_named_as_openlineage_does(settings: LakeSettings) -> None:
         ),
     ],
 )
-def test_lineage_that_cannot_be_sent_is_refused_at_the_start(
+def test_lineage_that_cannot_be_sent_is_refused_at_startup(
     settings: LakeSettings,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -216,7 +217,7 @@ def test_lineage_that_cannot_be_sent_is_refused_at_the_start(
         emitter(settings)
 
 
-def test_the_extra_that_is_absent_is_named(
+def test_a_missing_extra_is_reported(
     settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lake.observe.lineage_events", None)

@@ -35,7 +35,9 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in captured.err.splitlines()]
 
 
-def test_json_has_one_object_a_line_whoever_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_logs_have_one_object_per_line_whichever_library_logs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     configure_logs("json")
     structlog.get_logger().info("batch refined", batch=7, topics=["users"], note="größer\nzwei")
     logging.getLogger("httpx").warning("retrying %s", "users")
@@ -59,14 +61,14 @@ def test_json_has_one_object_a_line_whoever_writes_it(capsys: pytest.CaptureFixt
     assert str(found[4]["event"]).startswith("Starting the streams ")
 
 
-def test_text_for_machines_is_logfmt(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_without_a_terminal_is_logfmt(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs()
     structlog.get_logger().warning("columns added", table="silver.users_state")
     said = capsys.readouterr().err
     assert 'level=warning event="columns added" table=silver.users_state\n' in said
 
 
-def test_an_error_that_ends_a_command_is_an_event_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_that_ends_a_command_is_also_an_event(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("json")
 
     def command() -> None:
@@ -110,7 +112,7 @@ def test_no_secret_gets_into_a_log(
         assert secret not in said, secret
 
 
-def test_the_format_is_an_option_a_setting_and_one_of_the_file(
+def test_the_format_can_be_set_by_option_environment_or_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

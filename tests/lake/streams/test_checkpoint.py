@@ -25,7 +25,7 @@ print("went on", flush=True)
 """
 
 
-def test_a_process_that_was_stopped_finds_that_no_other_has_taken_its_place(tmp_path: Path) -> None:
+def test_no_other_process_takes_the_place_of_a_stopped_one(tmp_path: Path) -> None:
     """There is no lease that could expire while the process is stopped."""
     settings = load_settings(home=tmp_path)
     with subprocess.Popen(

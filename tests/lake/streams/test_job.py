@@ -1,7 +1,10 @@
 """Tests the messages of errors that were raised through Spark and Java."""
 
+import pkgutil
+
 import pytest
 
+from lake.remedies import REMEDIES
 from lake.streams.command import exit_with
 from lake.streams.failures import explain
 from pulsar_spark.errors import DataLossError, LakehouseError
@@ -19,21 +22,29 @@ Traceback (most recent call last):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (THROUGH_SPARK.format(error="pulsar_spark.errors.DataLossError: gone."), "gone."),
+        (THROUGH_SPARK.format(error="pulsar_spark.errors.BrokerError: away."), "away."),
+        (
+            THROUGH_SPARK.format(error="pulsar_spark.errors.DataLossError: gone."),
+            f"gone. {REMEDIES['pulsar_spark.errors.DataLossError']}",
+        ),
         (THROUGH_SPARK.format(error="RuntimeError: killed"), "RuntimeError: killed"),
         ("[TABLE_NOT_FOUND] The table x.\\nmore", "[TABLE_NOT_FOUND] The table x."),
         ("one line\nand another", "one line"),
         ("", "ValueError"),
     ],
 )
-def test_the_sentence_that_matters_is_found(text: str, said: str) -> None:
+def test_the_relevant_sentence_is_found(text: str, said: str) -> None:
     assert explain(ValueError(text.replace("\\n", "\n"))) == said
+
+
+def test_remedies_belong_to_existing_errors() -> None:
+    assert all(issubclass(pkgutil.resolve_name(name), LakehouseError) for name in REMEDIES)
 
 
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (DataLossError("gone."), 2, "Error: gone.\n"),
+        (DataLossError("gone."), 2, "Error: gone. In the lakehouse, LAKEHOUSE_ACCEPT_DATA_LOSS"),
         (LakehouseError("no."), 2, "Error: no.\n"),
         (FileNotFoundError(2, "No such file", "x"), 2, "Error: x: No such file."),
         (RuntimeError("odd"), 1, "Error: RuntimeError: odd\n"),
@@ -41,7 +52,7 @@ def test_the_sentence_that_matters_is_found(text: str, said: str) -> None:
         (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_an_error_is_one_message_and_an_exit_code(
+def test_an_error_becomes_one_message_and_an_exit_code(
     error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> None:

@@ -18,12 +18,14 @@ from messages import message, order
 from py4j.protocol import Py4JNetworkError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from silver_lake import SilverLake
 from structlog.testing import capture_logs
 from topic import LiveTopic, Outgoing, events
 
 from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings, load_settings
+from lake.streams.batches import Batches
 from lake.streams.checkpoint import Running, claim, newest_batch, start_query
 from lake.streams.failures import explain, may_pass
 from lake.streams.job import await_streams
@@ -66,7 +68,7 @@ class Fragile:
             commits = Path(checkpoint.path) / "commits"
             commits.mkdir(exist_ok=True)
             (commits / str(self.starts)).touch()
-        return Running(FailedQuery(self._error), checkpoint)  # type: ignore[arg-type]
+        return Running(FailedQuery(self._error), checkpoint, Batches(print))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def keep(settings: LakeSettings, start: Fragile, *, available_now: bool = False)
     return [(line["restart"], line["seconds"]) for line in logs if "restart" in line]
 
 
-def test_a_stream_is_started_again_with_longer_delays_and_then_given_up(
+def test_a_stream_is_restarted_with_longer_delays_and_then_given_up(
     quick: LakeSettings,
 ) -> None:
     start = Fragile(quick, RuntimeError(AWAY))
@@ -95,7 +97,7 @@ def test_a_stream_is_started_again_with_longer_delays_and_then_given_up(
     assert found.reason == "No answer."
 
 
-def test_the_count_begins_anew_with_a_finished_batch_unless_it_is_to_end(
+def test_a_finished_batch_resets_the_restart_count_unless_the_stream_is_to_end(
     quick: LakeSettings,
 ) -> None:
     begun = [("1 of 2", 0.001)]
@@ -106,7 +108,9 @@ def test_the_count_begins_anew_with_a_finished_batch_unless_it_is_to_end(
 
 
 @pytest.mark.parametrize("error", [RuntimeError(LOST), Py4JNetworkError("gone")])
-def test_what_no_restart_mends_is_given_up_at_once(quick: LakeSettings, error: Exception) -> None:
+def test_a_stream_is_given_up_at_once_if_no_restart_helps(
+    quick: LakeSettings, error: Exception
+) -> None:
     start = Fragile(quick, error)
     assert keep(quick, start) == []
     assert start.starts == 1
@@ -125,11 +129,11 @@ def test_what_no_restart_mends_is_given_up_at_once(quick: LakeSettings, error: E
         (ConnectionRefusedError(), False),
     ],
 )
-def test_a_refusal_is_told_from_what_may_pass(error: Exception, passes: bool) -> None:
+def test_permanent_and_transient_errors_are_distinguished(error: Exception, passes: bool) -> None:
     assert may_pass(error) is passes
 
 
-def test_a_java_process_that_has_ended_is_named() -> None:
+def test_a_java_process_that_has_ended_is_reported() -> None:
     assert explain(Py4JNetworkError("Answer from Java side is empty")).startswith("Spark's Java")
 
 
@@ -142,7 +146,7 @@ class ToldInTheDelay(Event):
         return super().wait(timeout)
 
 
-def test_a_stream_that_waits_for_its_restart_stops_when_told_to(quick: LakeSettings) -> None:
+def test_a_stream_that_waits_for_its_restart_stops_on_request(quick: LakeSettings) -> None:
     slow = quick.model_copy(update={"restart_delay": 200.0})
     start = Fragile(slow, RuntimeError(AWAY))
     Stream("bronze.o", slow, start, available_now=False).begin().keep(ToldInTheDelay())
@@ -150,7 +154,7 @@ def test_a_stream_that_waits_for_its_restart_stops_when_told_to(quick: LakeSetti
     claim(slow, "bronze.o").release()
 
 
-def test_the_first_stream_that_is_given_up_ends_the_job_if_it_is_to(quick: LakeSettings) -> None:
+def test_the_first_stream_that_is_given_up_ends_the_job_if_configured(quick: LakeSettings) -> None:
     strict = quick.model_copy(update={"exit_when_given_up": True})
     for settings, told in ((quick, False), (strict, True)):
         stop = Event()
@@ -207,7 +211,7 @@ def run_a_long_job(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("work", [wait_in_java, run_a_long_job])
-def test_a_batch_that_takes_too_long_is_cancelled_when_told_to_stop_without_an_error(
+def test_a_batch_that_takes_too_long_to_stop_is_cancelled_without_an_error(
     spark: SparkSession,
     settings: LakeSettings,
     uncaught: Uncaught,
@@ -257,23 +261,23 @@ def test_a_stream_whose_planner_was_killed_lands_the_rest(
     before = planners()
     with capture_logs() as logs, kept(ingest(spark, topic.settings, topic.topics)):
         topic.send(first)
-        until(lambda: len(payloads(topic.settings, "o")) == 5, "what was sent first")
+        until(lambda: len(payloads(topic.settings, "o")) == 5, "the first messages")
         [planner] = planners() - before
         os.kill(planner, signal.SIGKILL)
         topic.send(rest)
-        until(lambda: len(payloads(topic.settings, "o")) >= 9, "what was sent then")
+        until(lambda: len(payloads(topic.settings, "o")) >= 9, "the other messages")
     assert payloads(topic.settings, "o") == [message.payload for message in first + rest]
     assert [line["restart"] for line in logs if "restart" in line] == ["1 of 1"]
 
 
-def test_a_batch_that_is_only_repeated_says_nothing_of_what_waits(
+def test_a_repeated_batch_says_nothing_about_waiting_messages(
     spark: SparkSession, broker: Broker, settings: LakeSettings
 ) -> None:
     topic = LiveTopic(settings.model_copy(update={"trigger": "0 seconds"}), "o", 1)
 
     def begin() -> Stream:
         [stream] = ingest(spark, topic.settings, topic.topics)
-        until(lambda: stream.has_looked, "its first look")
+        until(lambda: stream.has_looked, "the first look of the stream")
         return stream
 
     topic.send([Outgoing(b"1")])
@@ -289,12 +293,12 @@ def test_a_batch_that_is_only_repeated_says_nothing_of_what_waits(
     assert repeated[0] > 0
     assert stream.last_read() == ""
     topic.send([Outgoing(b"2")])
-    until(lambda: bool(stream.last_read()), "what was sent then")
+    until(lambda: bool(stream.last_read()), "the second message")
     stream.stop()
     assert payloads(topic.settings, "o") == [b"1", b"2"]
 
 
-def test_a_topic_that_is_poisoned_does_not_keep_the_others_from_landing(
+def test_a_poisoned_topic_does_not_keep_the_others_from_landing(
     spark: SparkSession, broker: Broker, settings: LakeSettings
 ) -> None:
     good, poisoned = (LiveTopic(settings, name, 1) for name in ("good", "poisoned"))
@@ -328,29 +332,29 @@ def test_a_topic_that_is_poisoned_does_not_keep_the_others_from_landing(
     ].startswith("Checkpoint")
 
 
-def test_a_sigterm_lets_the_batch_under_way_finish_and_no_other_begin(
+def test_a_sigterm_lets_the_current_batch_finish_and_no_other_begin(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = SilverLake(spark, tmp_path)
     lines = [message("orders", n, n, order(n, 0, 1, 1)) for n in range(2)]
     lake.put(lines[:1])
     original: Callable[..., None] = Refinery.refine
-    streams = []
+    told, end = Event(), Batches.end
+
+    def tell(self: Batches, query: StreamingQuery) -> None:
+        end(self, query)
+        told.set()
 
     def slow(self: Refinery, batch: DataFrame, batch_id: int) -> None:
         lake.put(lines[1:])
         os.kill(os.getpid(), signal.SIGTERM)
-        until(lambda: bool(streams) and not streams[0].query.isActive, "it is told to stop")
+        assert told.wait(DEADLINE_SECONDS)
         original(self, batch, batch_id)
 
+    monkeypatch.setattr(Batches, "end", tell)
     monkeypatch.setattr(Refinery, "refine", slow)
-    streams += refine(spark, lake.settings, lake.topics)
-    await_streams(streams)
+    await_streams(refine(spark, lake.settings, lake.topics))
     assert list(lake.enriched()) == [(0, 0)]
-    assert newest_batch(lake.settings, "silver") == 0
-    checkpoint = claim(lake.settings, "silver")
-    assert checkpoint.unfinished is None
-    checkpoint.release()
     monkeypatch.setattr(Refinery, "refine", original)
     lake.refine()
     assert sorted(lake.enriched()) == [(0, 0), (1, 0)]
