@@ -52,6 +52,9 @@ class Enriched:
     direct: DirectTable
 
 
+Writer = Callable[[Enriched, DataFrame, Sequence[LookupState]], None]
+
+
 def apply_events(
     enriched: Enriched,
     decoded: Decoded | None,
@@ -90,17 +93,33 @@ def apply_events(
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
     try:
         source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
-        if decoded is None:
-            few = records.count() <= FEW_WAITING
-            _complete(enriched, F.broadcast(source) if few else source, lookups).execute()
-        elif not small and not waiting and _is_new(enriched, records):
-            # A replay finds its keys in the table. It runs the MERGE, which then changes nothing.
-            _append(enriched, source)
-        else:
-            values = all_of(source)
-            _complete(enriched, source, lookups).whenNotMatchedInsert(values=values).execute()
+        has_arrived, is_waiting = decoded is not None, bool(waiting)
+        write = _choose_writer(
+            enriched, records, has_arrived=has_arrived, is_waiting=is_waiting, small=small
+        )
+        write(enriched, source, lookups)
     finally:
         records.unpersist()
+
+
+def _choose_writer(
+    enriched: Enriched, records: DataFrame, *, has_arrived: bool, is_waiting: bool, small: bool
+) -> Writer:
+    """Choose the cheapest way to write records that were not appended yet.
+
+    Args:
+        enriched: the table.
+        records: the records, without their lookups.
+        has_arrived: whether some of them came with this batch.
+        is_waiting: whether some of them are incomplete rows of the table.
+        small: whether the batch has few records.
+    """
+    if not has_arrived:
+        return _complete_few if records.count() <= FEW_WAITING else _complete
+    if not small and not is_waiting and _is_new(enriched, records):
+        # A replay finds its keys in the table. It runs the MERGE, which then changes nothing.
+        return _append
+    return _upsert
 
 
 def _append_directly(
@@ -156,11 +175,12 @@ def _append_by_spark(
     unknown = _unknown(enriched, lookups)
     batch = dict.fromkeys(BATCHES, F.lit(batch_id).cast("bigint"))
     records = decoded.good.select(_brought(enriched)).withColumns({**batch, **unknown})
-    _append(enriched, look_up(records, lookups, small=False))
+    _append(enriched, look_up(records, lookups, small=False), lookups)
     return True
 
 
-def _append(enriched: Enriched, source: DataFrame) -> None:
+def _append(enriched: Enriched, source: DataFrame, _: Sequence[LookupState]) -> None:
+    """Append records whose keys are all new."""
     names = [column.name for column in enriched.table.columns]
     source.select(names).write.format("delta").mode("append").save(enriched.path)
 
@@ -185,12 +205,23 @@ def _is_new(enriched: Enriched, records: DataFrame) -> bool:
     return near.join(records, keys, "left_semi").isEmpty()
 
 
-def _complete(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
-    """A MERGE that updates existing records.
+def _complete(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> None:
+    """Update existing records. Without an insert, the MERGE can broadcast a small source."""
+    _updates(enriched, source, lookups).execute()
 
-    If no insert is added to it, Spark can broadcast a small source; otherwise it sorts the whole
-    table.
-    """
+
+def _complete_few(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> None:
+    """As `_complete`, for a source that each executor has the memory for."""
+    _complete(enriched, F.broadcast(source), lookups)
+
+
+def _upsert(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> None:
+    """Insert new records, and update existing ones."""
+    _updates(enriched, source, lookups).whenNotMatchedInsert(values=all_of(source)).execute()
+
+
+def _updates(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
+    """A MERGE that replaces records by later ones, and completes their lookups."""
     better = ["s.missing_lookups < t.missing_lookups"]
     moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.chains]
     better += [f"NOT (s.`{name}` <=> t.`{name}`)" for name in moving]

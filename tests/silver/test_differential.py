@@ -211,7 +211,7 @@ def first_difference(topic: str, found: dict[Key, Any], right: dict[Key, Any]) -
 
 @pytest.mark.timeout(300 + 120 * ROUNDS)
 @pytest.mark.parametrize("seed", range(ROUNDS))
-def test_silver_makes_of_random_messages_what_plain_python_makes_of_them(
+def test_silver_and_plain_python_agree_on_random_messages(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     lake, rng = (

@@ -33,7 +33,7 @@ def live(lake: SilverLake, table: str) -> int:
     return len(DeltaTable(lake.settings.table_path("silver", table)).file_uris())
 
 
-def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
+def test_small_files_are_compacted_and_old_ones_deleted_while_batches_continue(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_BATCHES", 1)
@@ -51,7 +51,7 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_go_on(
         model.batch(batch)
         assert live(lake, "enriched_orders") <= 3
         assert live(lake, "users_state") <= 3
-    assert len(files(lake, "enriched_orders")) > 3, "those of old versions are kept for a while"
+    assert len(files(lake, "enriched_orders")) > 3, "files of old versions are kept for a while"
     old, left = time.time() - EIGHT_DAYS, set[Path]()
     for table in ("enriched_orders", "users_state"):
         file = next(iter(files(lake, table)))
@@ -90,7 +90,7 @@ def test_once_a_day_rows_are_sorted_by_key_where_many_files_span_the_same_keys(
     assert refine_users(2, 1, 8) == 2
     due = Path(running.checkpoint.path) / "lakehouse.vacuumed"
     os.utime(due, (0, 0))
-    assert refine_users(3, 20, 30) < 2, "too few files to be worth it"
+    assert refine_users(3, 20, 30) < 2, "too few files are not worth sorting"
     os.utime(due, (0, 0))
     assert refine_users(4, 2, 25) == 1
     running.stop()
@@ -113,7 +113,7 @@ def test_commits_delete_the_logs_of_versions_that_are_no_longer_kept(
     for number in range(150, 250):
         table.append_once([CUT | {"silver_batch": number}], "test", number)
     assert 100 <= len(list(log.glob("*.json"))) <= 202
-    assert CUTS.read(spark, settings).count() == 250, "Spark reads it as well"
+    assert CUTS.read(spark, settings).count() == 250, "Spark can read the table, too"
 
 
 def test_a_retention_that_readers_could_not_survive_is_refused() -> None:

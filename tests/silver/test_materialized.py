@@ -60,7 +60,7 @@ def late_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("name", windows_model.VIEWS)
-def test_a_window_has_what_came_late(late_lake: SilverLake, name: str) -> None:
+def test_a_window_includes_late_rows(late_lake: SilverLake, name: str) -> None:
     expected = windows_model.VIEWS[name](late_lake.enriched().values())
     assert rows(late_lake.spark.table(name)) == expected
 
@@ -72,7 +72,7 @@ def test_sql_clients_see_the_views(shop_lake: ShopLake) -> None:
         assert rows(shop_lake.spark.table(f"silver.{name}")) == model(lines), name
 
 
-def test_a_view_that_is_no_query_is_refused_by_name(shop_lake: ShopLake, tmp_path: Path) -> None:
+def test_a_view_that_is_not_a_query_is_refused_by_name(shop_lake: ShopLake, tmp_path: Path) -> None:
     mistake = """
 [views.mistake]
 description = "?"
@@ -143,7 +143,7 @@ def test_aggregates_and_joins_follow_their_changelogs(spark: SparkSession, tmp_p
         assert kept(lake) == expected(shuffled[: begin + 20])
     history = DeltaTable(lake.settings.table_path("silver", "favourites")).history()
     merges = [x["operationMetrics"] for x in history if x["operation"] == "MERGE"]
-    assert any(0 < int(m["numTargetRowsUpdated"]) < 6 for m in merges), "not all rows each time"
+    assert any(0 < int(m["numTargetRowsUpdated"]) < 6 for m in merges), "merges update all rows"
 
 
 TWICE = """
@@ -171,7 +171,7 @@ def test_a_query_that_gives_a_key_twice_is_refused(spark: SparkSession, tmp_path
         lake.refine()
 
 
-def test_a_view_that_is_declared_later_or_anew_is_made_from_all_there_is(
+def test_a_view_that_is_declared_later_or_changed_is_built_from_all_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     text = TWICE.replace("SELECT town, name FROM", "SELECT town, max(name) AS name FROM") + "\n"
@@ -193,7 +193,9 @@ def test_a_view_that_is_declared_later_or_anew_is_made_from_all_there_is(
     assert rows(lake.table("towns").drop("silver_batch")) == {("york", "EVE")}
 
 
-def test_a_replay_of_the_quarantine_is_in_the_views(spark: SparkSession, tmp_path: Path) -> None:
+def test_records_replayed_from_the_quarantine_are_in_the_views(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     text = TWICE.replace(
         '"SELECT town, name FROM people"',
         '"SELECT town, count(*) AS name FROM people GROUP BY town"',

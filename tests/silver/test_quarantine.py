@@ -52,7 +52,7 @@ def balance(lake: SilverLake, topic: str) -> dict[str, int]:
     return found
 
 
-def test_what_is_in_it_is_shown_by_topic_and_reason(lake: SilverLake) -> None:
+def test_the_quarantine_is_shown_by_topic_and_reason(lake: SilverLake) -> None:
     found = {(line[0], line[1]): line[3] for line in summary(lake.settings)}
     assert found == {
         ("people", MISSING): 2,
@@ -64,7 +64,7 @@ def test_what_is_in_it_is_shown_by_topic_and_reason(lake: SilverLake) -> None:
     assert len(records(lake.settings, Selection(reason=MISSING), limit=1)) == 1
 
 
-def test_after_a_fix_each_record_comes_in_once_and_the_rest_stays(lake: SilverLake) -> None:
+def test_after_a_fix_each_record_is_applied_once_and_the_rest_stays(lake: SilverLake) -> None:
     loosen(lake)
     done = replay(lake.spark, lake.settings, lake.topics, Selection())
     assert (done["applied"], done["superseded"]) == (2, 1)
@@ -72,7 +72,7 @@ def test_after_a_fix_each_record_comes_in_once_and_the_rest_stays(lake: SilverLa
     assert rows == {1: None, 2: "newer"}
     visits = {row["id"]: row for row in lake.table("enriched_visits").collect()}
     assert set(visits) == {7, 8}
-    assert visits[7]["visitor"]["id"] == 1, "completed by the record that came in"
+    assert visits[7]["visitor"]["id"] == 1, "the replayed record completes the visit"
     assert visits[7]["missing_lookups"] == 0
     assert [line[1] for line in summary(lake.settings)] == ["field 'id' is not of type int"]
     assert balance(lake, "people") == {
@@ -85,7 +85,7 @@ def test_after_a_fix_each_record_comes_in_once_and_the_rest_stays(lake: SilverLa
     assert lake.table("people_state").count() == 3
 
 
-def test_a_replay_that_died_before_its_books_is_finished_by_the_next(
+def test_a_replay_that_died_before_its_audit_is_finished_by_the_next(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loosen(lake)
@@ -108,7 +108,7 @@ def test_a_replay_that_died_before_its_books_is_finished_by_the_next(
     }
 
 
-def test_discarded_records_stay_as_such_and_are_not_replayed(lake: SilverLake) -> None:
+def test_discarded_records_stay_discarded_and_are_not_replayed(lake: SilverLake) -> None:
     done = discard(lake.spark, lake.settings, lake.topics, Selection("people", MISSING))
     assert done["discarded"] == 2
     loosen(lake)
@@ -122,7 +122,9 @@ def test_discarded_records_stay_as_such_and_are_not_replayed(lake: SilverLake) -
     assert statuses[MISSING, "discarded"] == 2
 
 
-def test_fields_may_be_called_as_what_a_message_has(spark: SparkSession, tmp_path: Path) -> None:
+def test_fields_may_have_the_names_of_message_attributes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     names = ("key", "payload", "reason", "eventTime", "schemaVersion", "topic", "source", "present")
     fields = "\n".join(f'{name} = "string"' for name in names)
     topics = declared(tmp_path, PEOPLE_AND_VISITS.format(people=fields, visits=fields))
@@ -150,7 +152,7 @@ def test_fields_may_be_called_as_what_a_message_has(spark: SparkSession, tmp_pat
     }
 
 
-def test_it_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake) -> None:
+def test_a_replay_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake) -> None:
     held = claim(lake.settings, QUERY)
     with pytest.raises(CheckpointError, match="already runs in another process"):
         replay(lake.spark, lake.settings, lake.topics, Selection())

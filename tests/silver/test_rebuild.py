@@ -96,7 +96,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     return lake
 
 
-def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_interrupted(
+def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
     lake: SilverLake, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fresh = SilverLake(spark, tmp_path / "fresh", declared(tmp_path, AFTER))
@@ -134,7 +134,7 @@ def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_
             lake.refine()
         rebuild(spark, lake.settings, lake.topics)
     assert rows(lake) == rows(fresh)
-    assert set(seen) <= {12, 20}, "nobody sees half of it"
+    assert set(seen) <= {12, 20}, "readers never see a partial rebuild"
     assert lake.table("enriched_visits").where(f"minutes > {2**40}").count() == 3
     assert lake.table("enriched_visits").where(f"silver_batch <= {before}").isEmpty()
 
@@ -145,7 +145,7 @@ def test_other_declarations_give_what_a_new_lake_would_have_also_if_the_swap_is_
     assert not (lake.settings.lake_dir / "_replay").exists()
 
 
-def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
+def test_a_replay_from_a_batch_continues_from_the_rows_of_that_time(
     lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tables built by an interrupted full replay are not swapped in."""
@@ -170,7 +170,7 @@ def test_a_replay_from_a_batch_goes_on_from_what_was_there_then(
     assert rows(lake) == expected
     operations = [operation for _, operation in sorted(commits_of(lake))]
     replaced = [n for n, operation in enumerate(operations) if operation == "Overwrite"]
-    assert len(replaced) == len(silver_tables(lake.topics)) - 1, "all but the cuts"
-    assert replaced == [*range(replaced[0], replaced[-1] + 1)], "nothing is waited for in between"
+    assert len(replaced) == len(silver_tables(lake.topics)) - 1, "all tables except the snapshots"
+    assert replaced == [*range(replaced[0], replaced[-1] + 1)], "the swaps are consecutive"
     kept = lake.table("enriched_visits").where("silver_batch = 0").count()
-    assert kept > 0, "what was there by then was taken over"
+    assert kept > 0, "earlier rows are taken over"

@@ -54,7 +54,7 @@ def history(seed: int, length: int) -> list[Message]:
     return found
 
 
-def test_any_batch_cut_with_disorder_and_duplicates_gives_the_models_tables(
+def test_any_batch_split_with_disorder_and_duplicates_gives_the_models_tables(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for small and large batches, in any sequence of the two."""
@@ -89,7 +89,7 @@ def test_every_message_is_applied_superseded_or_quarantined(lake: SilverLake) ->
     assert {row["topic"] for row in books} == {"users", "items", "orders"}
 
 
-def test_an_order_that_comes_first_is_missing_at_once_and_completed_by_the_next_batch(
+def test_an_early_order_is_incomplete_at_once_and_completed_by_the_next_batch(
     lake: SilverLake,
 ) -> None:
     """Invariants 4 and 8; ids may be 0."""
@@ -104,10 +104,10 @@ def test_an_order_that_comes_first_is_missing_at_once_and_completed_by_the_next_
     [row] = lake.enriched().values()
     assert row["user"]["email_address"] == "user0@example.org"
     assert row["user_position"] == Position(1, 1, 0, 0)
-    assert row["item_position"] == Position(1, 1, 0, 0), "what was found before stays"
+    assert row["item_position"] == Position(1, 1, 0, 0), "the item that was found before stays"
 
 
-def test_a_topic_may_be_added_to_a_lake_that_runs_already(lake: SilverLake) -> None:
+def test_a_topic_may_be_added_to_an_existing_lake(lake: SilverLake) -> None:
     """Its place in the file does not matter; the other topics continue where they were."""
     every, model = lake.topics, Lake()
     first, second = [message("users", 1, 0, user(0))], history(13, 40)[2:]
@@ -126,7 +126,7 @@ def test_a_topic_may_be_added_to_a_lake_that_runs_already(lake: SilverLake) -> N
     assert dict(booked) == model.messages
 
 
-def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: SilverLake) -> None:
+def test_empty_bronze_tables_give_empty_silver_tables(lake: SilverLake) -> None:
     lake.refine()
     assert_equal(lake, Lake())
     lake.put([message("users", 1, 0, user(0))])
@@ -134,7 +134,7 @@ def test_bronze_tables_without_rows_give_silver_tables_without_rows(lake: Silver
     assert set(lake.current("users")) == {0}
 
 
-def test_a_silver_that_begins_before_anything_has_landed_reads_no_snapshot(
+def test_silver_reads_no_snapshot_if_it_starts_before_anything_has_landed(
     lake: SilverLake,
 ) -> None:
     """Spark would take seconds to find that the snapshot is empty."""
@@ -155,7 +155,7 @@ def test_a_silver_that_begins_before_anything_has_landed_reads_no_snapshot(
     assert_equal(lake, model)
 
 
-def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
+def test_a_batch_that_fails_and_is_replayed_changes_nothing_twice(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invariant 6: the batch fails before each step takes effect, and runs again after a restart.
@@ -188,7 +188,7 @@ def test_a_batch_that_dies_and_is_replayed_changes_nothing_more(
     assert sums["sum(quarantined)"] == len(model.quarantined)
 
 
-def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again(
+def test_a_batch_that_has_appended_its_orders_runs_again_without_a_merge(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill between append and audit, a MERGE would have to read a large table."""
@@ -207,12 +207,12 @@ def test_a_batch_that_has_appended_its_orders_is_not_merged_when_it_is_run_again
             patch.setattr(Refinery, "_write_audit", die)
             with pytest.raises(Exception, match="killed here"):
                 lake.refine()
-        monkeypatch.setattr("silver.enrichment.enrich._complete", die)
+        monkeypatch.setattr("silver.enrichment.enrich._updates", die)
         lake.refine()
     assert_equal(lake, model)
 
 
-def test_a_batch_that_has_not_all_that_bronze_says_stops_the_job_and_books_nothing(
+def test_a_batch_that_lacks_messages_of_bronze_stops_the_job_and_is_not_audited(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invariant 7: messages are counted from bronze's log, not from the rows read."""
@@ -250,7 +250,7 @@ def test_the_same_batch_run_twice_writes_nothing_the_second_time(
     assert lake.table("reconciliation").count() == 3
 
 
-def test_an_order_of_the_future_does_not_make_all_others_late(
+def test_an_order_from_the_future_does_not_make_all_others_late(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """If a producer's clock is wrong, the watermark does not pass the publish time."""
@@ -297,7 +297,7 @@ POISON = {
 }
 
 
-def test_poison_is_where_the_model_has_it_and_nothing_stops(lake: SilverLake) -> None:
+def test_poison_messages_end_where_the_model_puts_them_and_nothing_stops(lake: SilverLake) -> None:
     batch = [
         message("orders", n, n, payload.replace(b'"invoiceId": 0', b'"invoiceId": %d' % n))
         for n, payload in enumerate(POISON.values())

@@ -84,7 +84,7 @@ def told(settings: LakeSettings) -> tuple[object, ...]:
     )
 
 
-def test_old_batches_are_one_row_and_the_totals_stay(
+def test_old_batches_become_one_row_and_the_totals_stay(
     spark: SparkSession, lake: LakeSettings
 ) -> None:
     before = told(lake)
@@ -110,7 +110,7 @@ def test_old_batches_are_one_row_and_the_totals_stay(
         assert table.read(spark, lake).count() == DirectTable(table, lake).count_rows()
 
 
-def test_a_kill_between_the_audit_and_the_cuts_is_made_good_the_next_day(
+def test_a_kill_between_the_audit_and_the_snapshots_is_repaired_the_next_day(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = told(lake)
@@ -130,7 +130,7 @@ def test_a_kill_between_the_audit_and_the_cuts_is_made_good_the_next_day(
     assert told(lake) == before
 
 
-def test_the_latest_cut_stays_however_old(lake: LakeSettings) -> None:
+def test_the_latest_snapshot_stays_however_old(lake: LakeSettings) -> None:
     before = told(lake)
     drop_old_batches(lake, NOW + dt.timedelta(days=365))
     assert told(lake) == before

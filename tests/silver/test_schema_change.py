@@ -33,7 +33,7 @@ def edit(lake: SilverLake, people: str, visits: str = "") -> None:
     )
 
 
-def test_a_field_that_is_added_anywhere_is_there_from_then_on(lake: SilverLake) -> None:
+def test_a_field_that_is_added_anywhere_exists_from_then_on(lake: SilverLake) -> None:
     edit(
         lake,
         f'town = {OPTIONAL}\nname = "string"',
@@ -66,7 +66,7 @@ def test_a_field_that_is_added_anywhere_is_there_from_then_on(lake: SilverLake) 
     }
 
 
-def test_a_field_that_is_dropped_or_of_another_type_stops_with_a_clear_word(
+def test_a_dropped_or_retyped_field_stops_with_a_clear_error(
     lake: SilverLake,
 ) -> None:
     edit(lake, 'name = "long"')
@@ -87,7 +87,7 @@ def test_a_field_that_is_dropped_or_of_another_type_stops_with_a_clear_word(
     assert rows == {1: ("ada", None), 2: (None, "bob")}
 
 
-def test_what_older_rows_would_need_a_value_of_cannot_be_declared_later(lake: SilverLake) -> None:
+def test_a_column_that_older_rows_would_need_cannot_be_declared_later(lake: SilverLake) -> None:
     lake.topics = declared(
         lake.settings.lake_dir,
         PEOPLE_AND_VISITS.format(people='name = "string"', visits="").replace(

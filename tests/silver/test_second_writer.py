@@ -37,7 +37,7 @@ def wait_within(rows: DataFrame, barrier: Path) -> DataFrame:
     return rows.coalesce(1).where(passes.asNondeterministic()("id"))
 
 
-def test_a_batch_that_meets_another_writer_is_run_again_and_exact(
+def test_a_batch_that_meets_another_writer_is_run_again_and_stays_exact(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, model = SilverLake(spark, tmp_path / "home"), Lake()
@@ -62,7 +62,7 @@ def test_a_batch_that_meets_another_writer_is_run_again_and_exact(
     table = f"delta.`{lake.settings.table_path('silver', 'users_state')}`"
 
     def write_too() -> None:
-        until((tmp_path / "reached").exists, "the MERGE to read what it brings")
+        until((tmp_path / "reached").exists, "the MERGE to read its source rows")
         spark.sql(f"OPTIMIZE {table}")
         spark.sql(f"UPDATE {table} SET last_name = upper(last_name)")
         (tmp_path / "go").touch()

@@ -41,7 +41,7 @@ then = { topic = "whole", on = "id", mode = "as_of" }
 """
 
 
-def test_no_field_may_be_called_as_a_column_that_silver_adds(tmp_path: Path) -> None:
+def test_no_field_may_have_the_name_of_a_column_that_silver_adds(tmp_path: Path) -> None:
     topics = declared(tmp_path, TOPICS)
     specs = [
         *((topic, state_table(topic)) for topic in topics.changelogs()),

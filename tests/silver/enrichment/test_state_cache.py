@@ -59,7 +59,7 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     [(pa.int32(), int), (pa.int64(), int), (pa.string(), "käse {:03}".format)],
     ids=["int", "long", "string"],
 )
-def test_rows_are_found_as_the_table_has_them_now(
+def test_rows_are_found_in_their_current_state(
     lake: LakeSettings, kind: pa.DataType, key: MakeKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_cache, "CHUNK_ROWS", 7)
@@ -75,7 +75,7 @@ def test_rows_are_found_as_the_table_has_them_now(
     wanted = pa.array([*asked, None], kind)
     expected = {key(n): "a" for n in (3, 39, 9, 10, 12)}
     assert found(cache, lake, wanted) == expected
-    assert list(folder.iterdir()) == [], "what is mapped has no name"
+    assert list(folder.iterdir()) == [], "mapped files have no name"
     assert found(cache, lake, pa.array([], kind)) == {}
     if kind == pa.int32():
         assert found(cache, lake, pa.array([BEYOND, -BEYOND, 3], pa.int64())) == {3: "a"}
@@ -99,7 +99,7 @@ def test_rows_are_found_as_the_table_has_them_now(
     assert found(cache, lake, wanted) == expected
 
 
-def test_more_changes_than_are_kept_beside_it_make_it_anew(
+def test_more_changes_than_the_cache_keeps_rebuild_it(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recent_changes, "MOST_KEYS", 15)
@@ -116,7 +116,7 @@ def test_more_changes_than_are_kept_beside_it_make_it_anew(
     assert len(made) == 2
 
 
-def test_a_table_that_is_too_large_for_it_is_read(
+def test_a_table_that_is_too_large_for_the_cache_is_read_directly(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_cache, "MOST_ROWS", 2)
@@ -125,7 +125,7 @@ def test_a_table_that_is_too_large_for_it_is_read(
     assert found(cache, lake, pa.array([3, 4, None])) == {3: "a"}
 
 
-def test_what_spark_does_to_a_table_with_deletion_vectors_is_followed(
+def test_the_cache_follows_what_spark_does_to_a_table_with_deletion_vectors(
     spark: SparkSession, lake: LakeSettings
 ) -> None:
     path = STATE.path(lake)
@@ -177,7 +177,7 @@ def some_changes(random_: random.Random, hot: int) -> dict[int, str | None]:
     }
 
 
-def test_the_copy_has_what_the_table_has_while_hot_keys_change_go_and_come_back(
+def test_the_copy_matches_the_table_while_hot_keys_change_vanish_and_return(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random_ = random.Random(20261124)
@@ -200,7 +200,7 @@ def test_the_copy_has_what_the_table_has_while_hot_keys_change_go_and_come_back(
             apply(expected, changed)
         answer = found(cache, lake, wanted)
         assert answer == {k: expected[k] for k in wanted.to_pylist() if k in expected}, batch
-    assert 1 < len(made) < 12, "made again when what is kept beside it is too large"
+    assert 1 < len(made) < 12, "the copy is rebuilt when the kept changes are too large"
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_the_copy_has_what_the_table_has_while_hot_keys_change_go_and_come_back(
     [(40, 30, 300), (40, 1, 300), (10**9, 1, 300)],
     ids=["hot keys", "single changes of hot keys", "single new keys"],
 )
-def test_what_is_kept_beside_the_copy_follows_from_the_keys_and_not_from_the_batches(
+def test_kept_changes_grow_with_the_keys_and_not_with_the_batches(
     keys: int, size: int, batches: int
 ) -> None:
     random_, expected = random.Random(keys + size), dict[int, tuple[str, str]]()
@@ -249,5 +249,5 @@ def test_changes_that_are_too_many_or_too_large_are_not_kept(
     assert fits(range(10), "a")
     assert not fits(range(10, 11), "a")
     changes = recent_changes.RecentChanges("id", schema)
-    assert all(fits(range(2), "a" * 2_000) for _ in range(50)), "dead rows do not count"
+    assert all(fits(range(2), "a" * 2_000) for _ in range(50)), "replaced rows do not count"
     assert not fits(range(6), "a" * 2_000)

@@ -40,7 +40,7 @@ def read(lake: LakeSettings, begin: Mapping[str, Any] | None, end: Mapping[str, 
     return BatchStats.read(lake, {"orders": (begin, end)})
 
 
-def test_messages_and_bytes_are_those_of_the_versions_between_two_offsets(
+def test_messages_and_bytes_cover_the_versions_between_two_offsets(
     lake: LakeSettings,
 ) -> None:
     found = read(lake, offset(lake, 1), offset(lake, 4))
@@ -53,7 +53,7 @@ def test_messages_and_bytes_are_those_of_the_versions_between_two_offsets(
     assert BatchStats.read(lake, {}) == BatchStats({}, 0)
 
 
-def test_what_is_only_written_anew_is_not_counted(lake: LakeSettings) -> None:
+def test_rewritten_rows_are_not_counted(lake: LakeSettings) -> None:
     DeltaTable(TABLE.path(lake)).optimize.compact()
     write_deltalake(TABLE.path(lake), messages(7), mode="append")
     assert read(lake, offset(lake, 4), offset(lake, 7)).messages == {"orders": 5 + 7}
@@ -62,7 +62,7 @@ def test_what_is_only_written_anew_is_not_counted(lake: LakeSettings) -> None:
 @pytest.mark.parametrize(
     "begin", [None, {"index": 3}, {"isStartingVersion": True}, {"reservoirId": "another"}]
 )
-def test_parts_of_versions_and_beginnings_are_not_told(
+def test_parts_of_versions_and_unusable_starts_have_no_stats(
     lake: LakeSettings, begin: dict[str, Any] | None
 ) -> None:
     start = None if begin is None else offset(lake, 1, **begin)
@@ -70,7 +70,7 @@ def test_parts_of_versions_and_beginnings_are_not_told(
     assert read(lake, offset(lake, 1), offset(lake, 4, index=2)) is None
 
 
-def test_nothing_is_told_where_the_log_is_gone_or_rows_were_deleted(
+def test_there_are_no_stats_if_the_log_is_gone_or_rows_were_deleted(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begins = {version: offset(lake, version) for version in (1, 3, 4, 5, 6)}
@@ -83,7 +83,7 @@ def test_nothing_is_told_where_the_log_is_gone_or_rows_were_deleted(
     assert read(lake, begins[3], begins[5]) is None
 
 
-def test_few_are_few_in_number_and_in_bytes() -> None:
+def test_few_means_few_messages_and_few_bytes() -> None:
     assert BatchStats({"orders": batch_stats.FEW - 1, "users": 1}, batch_stats.SMALL).are_few
     assert not BatchStats({"orders": batch_stats.FEW, "users": 1}, 0).are_few
     assert not BatchStats({"orders": 1}, batch_stats.SMALL + 1).are_few

@@ -25,7 +25,7 @@ JSON = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["a", "b", 'c"\\', "who"]), JSON), st.booleans())
-def test_a_message_keeps_what_is_declared_and_names_another(
+def test_a_message_keeps_declared_fields_and_gets_the_pseudonym(
     fields: dict[str, object], ascii_only: bool
 ) -> None:
     fields["who"] = 42
@@ -35,7 +35,7 @@ def test_a_message_keeps_what_is_declared_and_names_another(
     assert json.loads(rewritten(payload, ["who"], {"who": {"43": "-7"}})) == {"who": 42}
 
 
-def test_numbers_stay_as_they_are_written_and_of_a_field_twice_the_last_counts() -> None:
+def test_numbers_keep_their_digits_and_the_last_of_two_equal_fields_counts() -> None:
     payload = b'{"price": 13.750000000000002, "who": "x", "price" : 1.50E+2, "who": "42"}'
     assert (
         rewritten(payload, ["price"], {"who": {"42": "forgotten-1"}})
@@ -56,11 +56,11 @@ def test_numbers_stay_as_they_are_written_and_of_a_field_twice_the_last_counts()
         ('{"otherId": 42}', False),
     ],
 )
-def test_a_text_mentions_a_key_where_a_field_names_people(text: str, is_meant: bool) -> None:
+def test_a_text_mentions_a_key_only_in_a_field_that_names_people(text: str, is_meant: bool) -> None:
     assert bool(re.search(mentions(["userId"], ["42"]), text)) == is_meant
 
 
-def test_a_pseudonym_fits_the_key_and_is_another_with_each_secret(tmp_path: Path) -> None:
+def test_a_pseudonym_has_the_type_of_the_key_and_depends_on_the_secret(tmp_path: Path) -> None:
     text = SHOP_TOPICS.read_text()
     for kind, pattern in (
         ("long", r"-\d{1,19}"),
@@ -103,7 +103,7 @@ def test_a_pseudonym_fits_the_key_and_is_another_with_each_secret(tmp_path: Path
         ),
     ],
 )
-def test_what_cannot_be_forgotten_is_refused_by_name(
+def test_declarations_that_prevent_erasure_are_refused_by_name(
     tmp_path: Path, was: str, becomes: str, says: str
 ) -> None:
     topics = declared(tmp_path, SHOP_TOPICS.read_text().replace(was, becomes))

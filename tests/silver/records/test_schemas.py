@@ -172,7 +172,7 @@ def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: 
     return lake
 
 
-def test_avro_versions_may_add_drop_and_widen_fields_in_mid_stream(
+def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
     lake: Registered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.person(0, id=1, score=10)

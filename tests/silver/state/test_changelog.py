@@ -45,7 +45,7 @@ changes = st.builds(
     history=st.lists(changes, max_size=12, unique_by=lambda change: change.position),
     chance=st.randoms(),
 )
-def test_any_order_cut_and_replay_of_batches_gives_the_latest_of_each_key(
+def test_any_order_split_and_replay_of_batches_gives_the_latest_row_of_each_key(
     history: list[Change], chance: random.Random
 ) -> None:
     """The model of silver's merge rule, which is fast enough for a thousand histories."""
@@ -85,7 +85,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     return SilverLake(spark, tmp_path, declared(tmp_path, TOPICS))
 
 
-def test_a_real_table_holds_what_the_model_says(lake: SilverLake) -> None:
+def test_a_real_table_matches_the_model(lake: SilverLake) -> None:
     history = random_history(seed=1, length=60)
     rng = random.Random(1)
     rng.shuffle(history)
@@ -98,7 +98,7 @@ def test_a_real_table_holds_what_the_model_says(lake: SilverLake) -> None:
     assert lake.table("quarantine").count() == 0
 
 
-def test_what_has_no_sequence_is_quarantined(lake: SilverLake) -> None:
+def test_a_record_without_a_sequence_is_quarantined(lake: SilverLake) -> None:
     good = Change(("x", 1), (DAYS[1], 1), 1, 7)
     older_delete = Change(("x", 1), (DAYS[0], 9), 2, None)
     no_sequence = message(good._replace(position=3, price=None), day=None)

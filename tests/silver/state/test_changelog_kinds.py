@@ -56,7 +56,7 @@ def envelope(entry: int, op: str, lsn: int | None, **row: Any) -> Message:
 
 
 @pytest.mark.parametrize("cuts", [[5], [1, 2, 3, 4, 5]])
-def test_debezium_envelopes_in_any_order_and_cut(
+def test_debezium_envelopes_may_arrive_in_any_order_and_split(
     spark: SparkSession, tmp_path: Path, cuts: list[int]
 ) -> None:
     """The truncation at 30 deletes older rows, even if they arrive later or repeatedly."""
@@ -77,7 +77,7 @@ def test_debezium_envelopes_in_any_order_and_cut(
     assert lake.table("quarantine").count() == 0
 
 
-def test_a_number_in_an_envelope_keeps_its_digits_and_what_is_no_change_is_quarantined(
+def test_numbers_in_an_envelope_keep_their_digits_and_invalid_changes_are_quarantined(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = SilverLake(spark, tmp_path, declared(tmp_path, ENVELOPES))
@@ -121,7 +121,7 @@ def test_the_null_value_that_follows_a_delete_changes_nothing(
     lake.put([envelope(1, "d", 5, id=1), envelope(2, "c", 6, id=2, owner="a", balance=0), *null])
     lake.refine()
     rows = {row["id"]: row["is_deleted"] for row in lake.table("accounts_state").collect()}
-    assert rows == {1: True, 2: False}, "a tombstone without sequence is older than all"
+    assert rows == {1: True, 2: False}, "a tombstone without a sequence is older than all rows"
 
 
 values = st.one_of(st.none(), st.sampled_from("abc"))
@@ -138,7 +138,7 @@ messages = st.tuples(st.sampled_from([1, 2, 1, 2, None]), partial_changes)
     history=st.lists(messages, max_size=10, unique_by=lambda message: message[1].order),
     chance=st.randoms(),
 )
-def test_partial_updates_fold_to_the_same_rows_in_any_order_cut_and_replay(
+def test_partial_updates_fold_to_the_same_rows_in_any_order_split_and_replay(
     history: list[Keyed], chance: random.Random
 ) -> None:
     """The model of silver's last-writer-wins fields, with truncations among the messages."""
@@ -151,7 +151,7 @@ def test_partial_updates_fold_to_the_same_rows_in_any_order_cut_and_replay(
     assert folded.rows == current(history)
 
 
-def test_a_real_table_with_partial_updates_is_the_model(
+def test_a_real_table_with_partial_updates_matches_the_model(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = SilverLake(spark, tmp_path, declared(tmp_path, PARTIAL))
@@ -212,7 +212,7 @@ def order_of(struct: Row | None) -> tuple[int, int] | None:
         ({}, {}),
     ],
 )
-def test_chains_of_merges_end_where_they_end_and_cycles_nowhere(
+def test_merge_chains_end_at_the_canonical_key_and_cycles_at_none(
     merges: dict[int, int], ends: dict[int, int | None]
 ) -> None:
     assert survivors(merges) == ends

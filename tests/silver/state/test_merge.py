@@ -18,7 +18,7 @@ rows = st.tuples(st.integers(-2, 2), st.sampled_from(["a", "b"]), st.integers(0,
 
 @settings(deadline=None)
 @given(st.lists(rows, max_size=30))
-def test_it_is_the_one_with_the_highest_position_in_any_order_of_rows(
+def test_the_latest_row_has_the_highest_position_in_any_order_of_rows(
     found: list[tuple[int, str, int]],
 ) -> None:
     table = pa.Table.from_pylist(

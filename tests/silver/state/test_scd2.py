@@ -73,7 +73,7 @@ versions = st.builds(
     history=st.lists(versions, max_size=10, unique_by=lambda version: version.order[1]),
     chance=st.randoms(),
 )
-def test_any_order_cut_and_replay_gives_what_was_valid_at_each_instant(
+def test_any_order_split_and_replay_gives_the_version_valid_at_each_instant(
     history: list[Version], chance: random.Random
 ) -> None:
     """The model of silver's rule for the validity of versions."""
@@ -92,7 +92,7 @@ parents = st.lists(st.sampled_from([None, *"abcd"]), min_size=8, max_size=8)
 
 @settings(max_examples=500, deadline=None)
 @given(by_key=st.fixed_dictionaries(dict.fromkeys("abc", parents)))
-def test_chains_of_merges_end_at_each_instant_where_they_end(
+def test_merge_chains_end_at_the_canonical_key_of_each_instant(
     by_key: dict[str, list[str | None]],
 ) -> None:
     """Each key has a parent, or none, at eight instants; `d` is never merged."""
@@ -128,7 +128,7 @@ def instant(value: dt.datetime) -> int:
     return round(value.timestamp() * 1000)
 
 
-def test_real_tables_hold_what_was_valid_whatever_came_when(
+def test_real_tables_hold_the_valid_versions_in_any_order_of_arrival(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Invariants 3 and 4: a full replay gives the same tables, except for batch numbers."""
@@ -184,6 +184,6 @@ def test_real_tables_hold_what_was_valid_whatever_came_when(
             now = {key: PARENTS[version.order[1]] for key, version in then.items()}
             ends[row["id"]] = len((walk := chain(now, buyer))[0]), walk[1]
             assert row["buyer"]["resolved_id"] == walk[1], (row["id"], walk)
-    assert any(links > 2 and end for links, end in ends.values()), "of a chain of two merges"
-    assert any(end is None for _, end in ends.values()), "of a cycle"
+    assert any(links > 2 and end for links, end in ends.values()), "no chain of two merges"
+    assert any(end is None for _, end in ends.values()), "no cycle of merges"
     assert any(row["mark"] == "truncated" for row in histories[0])

@@ -72,7 +72,7 @@ def refused(lake: SilverLake) -> set[int]:
     return {row["position"]["entry"] for row in rows}
 
 
-def test_what_is_not_behind_a_collected_tombstone_is_refused(
+def test_a_row_that_is_not_after_a_collected_tombstone_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = SilverLake(spark, tmp_path, declared(tmp_path, BY_POSITION))
@@ -87,14 +87,14 @@ def test_what_is_not_behind_a_collected_tombstone_is_refused(
     os.utime(vacuumed, (0, 0))
     lake.put([person(10, 4)])
     lake.refine()
-    assert dead(lake) == set(), "the daily maintenance has collected them"
+    assert dead(lake) == set(), "the daily maintenance collects the tombstones"
     assert people(lake) == {1: 3, 4: 10}
 
     lake.put([person(5, 2), person(2, 1), person(6, 1), person(7, 9, partition=1), delete(1, 7)])
     lake.refine()
-    assert refused(lake) == {5}, "only the key of which nothing is known any more"
+    assert refused(lake) == {5}, "only the key whose tombstone was collected"
     assert people(lake) == {1: 6, 4: 10, 9: 7}
-    assert dead(lake) == {7}, "a delete brings nothing back"
+    assert dead(lake) == {7}, "a late delete cannot bring a row back"
     lake.put([person(11, 2), person(12, 8)])
     lake.refine()
     assert people(lake) == {1: 6, 2: 11, 4: 10, 8: 12, 9: 7}
@@ -104,10 +104,10 @@ def test_what_is_not_behind_a_collected_tombstone_is_refused(
     later = PUBLISHED + dt.timedelta(days=2)
     assert collect_tombstones(spark, lake.settings, topic, later) == 1
     marks = lake.table("people_state").where("mark = 'collected'").collect()
-    assert [row["position"]["entry"] for row in marks] == [9], "a mark never goes back"
+    assert [row["position"]["entry"] for row in marks] == [9], "a mark never moves back"
 
 
-def test_a_batch_that_is_run_again_finds_the_tombstones_that_it_found(
+def test_a_batch_that_is_run_again_finds_the_same_tombstones(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Invariant 6, if the tombstones expire between the two runs."""
@@ -134,7 +134,7 @@ def test_a_batch_that_is_run_again_finds_the_tombstones_that_it_found(
     assert (refused(lake), dead(lake), people(lake)) == ({6}, set(), {3: 9})
 
 
-def test_by_a_sequence_a_new_key_that_is_not_behind_the_mark_is_refused(
+def test_with_a_sequence_a_new_key_that_is_not_after_the_mark_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = SilverLake(spark, tmp_path, declared(tmp_path, BY_SEQUENCE))
@@ -161,7 +161,7 @@ def test_by_a_sequence_a_new_key_that_is_not_behind_the_mark_is_refused(
     assert people(lake) == {1: 5, 4: 6}
 
 
-def test_of_partial_updates_nothing_comes_back_from_before_a_collected_tombstone(
+def test_no_partial_update_comes_back_from_before_a_collected_tombstone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Not even a single field of a recreated key comes back; fields of other keys may be older."""
