@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from collector import Collector, collecting
+from first_difference import first_difference
 from java_client import JavaClient, java_gateway
 from personal import protection
 from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ from shop_lake import ShopLake
 
 from gold.build import build_gold
 from gold.catalog import register
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings, load_settings
 from lake.topics.topic_file import load_topics
 from lakehouse.runtime.broker import Broker, start_broker
@@ -37,7 +38,8 @@ ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted s
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
-os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-Dlakehouse.suite=tests"  # an option without effect
+# The suite runs most code too seldom for the slower compiler to pay off.
+os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1"
 os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
 
@@ -49,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     # The longest groups first, so that no process is still busy with one when the other is done.
     items.sort(key=lambda item: (group_of(item) != SHOP, item.path.parent != E2E))
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Explain a failed comparison of tables by the first key that differs."""
+    found = first_difference(left, right) if op == "==" else None
+    return found and [f"{type(left).__name__} == {type(right).__name__}", *found]
 
 
 def group_of(item: pytest.Item) -> str:
@@ -185,12 +193,12 @@ def no_query_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         left = request.getfixturevalue("spark").streams.active
         for query in left:
             query.stop()
-        assert not left, f"left running: {[query.name for query in left]}"
+        assert not left, f"queries left running: {[query.name for query in left]}"
 
 
 @pytest.fixture(scope="session")
 def shop_data() -> Path:
     folder = SHARED / "data" / "shop"
     if not folder.is_dir():
-        pytest.skip("the real shop's files are not beside the project")
+        pytest.skip("needs ../shared/data/shop")
     return folder

@@ -49,7 +49,7 @@ def test_the_job_reads_all_fields_of_the_topics(topic: str) -> None:
     assert f"'topics' = 'persistent://${{namespace}}/{topic}'" in job
 
 
-def test_the_job_and_its_lock_are_of_one_flink() -> None:
+def test_the_jar_lock_pins_one_flink_version() -> None:
     jars = {jar.artifact: jar for jar in read_lock("flink", HERE / "jars.lock")}
     assert jars["flink-runtime"].version == "1.18.1"
     assert jars["flink-connector-pulsar"].version.endswith("-1.18")
@@ -57,7 +57,7 @@ def test_the_job_and_its_lock_are_of_one_flink() -> None:
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in jars.values())
 
 
-def test_an_order_is_complete_when_the_commit_with_its_user_is_there(tmp_path: Path) -> None:
+def test_an_order_is_complete_once_its_user_is_committed(tmp_path: Path) -> None:
     log, tracker = DeltaLog(tmp_path), Tracker(3)
     write_deltalake(tmp_path, rows((0, 10.5, 7), (1, 11.0, None)))
     write_deltalake(tmp_path, rows((1, 11.0, 8)), mode="append")
@@ -74,7 +74,7 @@ def test_an_order_is_complete_when_the_commit_with_its_user_is_there(tmp_path: P
         tracker.wait(log, lambda: False, 0, "all there")
 
 
-def test_of_the_rows_of_a_key_paimons_last_one_holds(tmp_path: Path) -> None:
+def test_paimons_last_row_of_each_key_wins(tmp_path: Path) -> None:
     log, tracker = PaimonLog(tmp_path), Tracker(3)
     first = rows((0, 10.0, None), (1, 11.0, 7), _SEQUENCE_NUMBER=[1, 2], _VALUE_KIND=[0, 0])
     later = rows((0, 10.0, 8), (1, 11.0, 7), _SEQUENCE_NUMBER=[4, 5], _VALUE_KIND=[0, 3])

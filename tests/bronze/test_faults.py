@@ -128,7 +128,7 @@ def numbered(first: int, end: int) -> list[Outgoing]:
     return [Outgoing(f"{n:04d}".encode(), key=str(n)) for n in range(first, end)]
 
 
-def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
+def test_a_stream_continues_when_the_broker_gives_up_its_topic(
     topic: LiveTopic, stream: Stream
 ) -> None:
     """As when another broker takes over the topic: connections are closed."""
@@ -142,7 +142,9 @@ def test_a_stream_goes_on_when_the_broker_gives_up_its_topic(
     assert stream.query.isActive
 
 
-def test_transactions_of_a_topic_are_told_while_its_broker_loads_it(topic: LiveTopic) -> None:
+def test_the_last_readable_position_is_found_while_the_broker_loads_the_topic(
+    topic: LiveTopic,
+) -> None:
     """The broker answers "no such topic" for transactions of a topic it has not loaded."""
     [sent] = topic.send([Outgoing(b"here", key="1")])
     partition = f"{topic.name}-partition-{sent.partition}"
@@ -154,14 +156,14 @@ def test_transactions_of_a_topic_are_told_while_its_broker_loads_it(topic: LiveT
             admin.last_readable(partition)
 
 
-def test_a_stream_outlives_a_restart_of_the_broker(
+def test_a_stream_survives_a_broker_restart(
     fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Stream
 ) -> None:
     fragile_topic.send(numbered(0, 50))
     landed(fragile_topic, fragile_stream, 50)
     fragile.stop()
     port = fragile.bookie_port()
-    assert FIRST <= port < LAST, "no outgoing connection takes it meanwhile"
+    assert FIRST <= port < LAST, "an outgoing connection could take this port meanwhile"
     with (
         socket.create_server(("127.0.0.1", port)),
         pytest.raises(BrokerError, match="Failed to start.*; .*Address already in use"),
@@ -174,7 +176,7 @@ def test_a_stream_outlives_a_restart_of_the_broker(
     assert fragile_stream.query.isActive
 
 
-def test_a_stream_outlives_cut_connections_while_it_reads(
+def test_a_stream_survives_broken_connections_while_it_reads(
     fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Stream
 ) -> None:
     """The messages are so large that connections break in the middle of one."""
@@ -186,7 +188,7 @@ def test_a_stream_outlives_cut_connections_while_it_reads(
     found = landed(fragile_topic, fragile_stream, sent)
     assert [payload[:4] for payload in found] == [b"%04d" % n for n in range(sent)]
     assert fragile_stream.query.isActive
-    assert cuts >= 4, "connections were cut while messages came"
+    assert cuts >= 4, "too few connections were cut while messages arrived"
 
 
 @pytest.fixture
@@ -196,15 +198,15 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(place)]
     if os.getuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a small disk")
+        pytest.skip("only root can mount a small disk")
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no small disk can be mounted: {done.stderr.strip()}")
+        pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
     yield place
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def test_a_stream_goes_on_when_a_full_disk_has_room_again(
+def test_a_stream_continues_when_a_full_disk_has_space_again(
     spark: SparkSession, topic: LiveTopic, small_disk: Path
 ) -> None:
     patience = {"lake": small_disk, "restarts": 100, "restart_delay": 0.2}
@@ -218,9 +220,9 @@ def test_a_stream_goes_on_when_a_full_disk_has_room_again(
             until(lambda: len(payloads(tried)) == 20, "the first messages")
             fill(small_disk / "filler")
             tried.send(numbered(20, 60))
-            until(lambda: not stream.query.isActive, "the stream fails")
+            until(lambda: not stream.query.isActive, "the failure of the stream")
             (small_disk / "filler").unlink()
-            until(lambda: len(payloads(tried)) >= 60, "the others")
+            until(lambda: len(payloads(tried)) >= 60, "the other messages")
         finally:
             stop.set()
         kept.result()

@@ -104,7 +104,7 @@ TEARS = [lambda text: "", lambda text: text[: len(text) // 2], lambda text: text
 
 
 @pytest.mark.parametrize("tear", TEARS)
-def test_a_torn_file_of_the_checkpoint_is_named_with_a_remedy_that_loses_nothing(
+def test_a_torn_checkpoint_file_is_reported_with_a_remedy_that_loses_nothing(
     topic: LiveTopic, land: Callable[[], None], tear: Callable[[str], str]
 ) -> None:
     """As after a power cut; the batch is either committed, landed, or only planned."""
@@ -138,7 +138,9 @@ def test_a_torn_file_of_the_checkpoint_is_named_with_a_remedy_that_loses_nothing
     assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
 
 
-def test_lag_is_what_is_not_landed(topic: LiveTopic, land: Callable[[], None]) -> None:
+def test_lag_counts_messages_that_have_not_landed(
+    topic: LiveTopic, land: Callable[[], None]
+) -> None:
     def lag() -> int:
         with PulsarAdmin(topic.settings.connection) as admin:
             return topic_lag(admin, topic.settings, NAME).messages(20)
@@ -151,9 +153,7 @@ def test_lag_is_what_is_not_landed(topic: LiveTopic, land: Callable[[], None]) -
     assert lag() == 7
 
 
-def test_a_topic_that_was_made_anew_stops_the_query(
-    topic: LiveTopic, land: Callable[[], None]
-) -> None:
+def test_a_recreated_topic_stops_the_query(topic: LiveTopic, land: Callable[[], None]) -> None:
     topic.send(some(5))
     land()
     topic.delete()
@@ -189,7 +189,7 @@ def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
     assert all("created again" in reason for reason in losses["reason"].to_pylist())
 
 
-def test_messages_the_broker_has_dropped_stop_the_query(
+def test_messages_dropped_by_the_broker_stop_the_query(
     topic: LiveTopic, land: Callable[[], None]
 ) -> None:
     topic.send(some(6))
@@ -205,10 +205,11 @@ def test_messages_the_broker_has_dropped_stop_the_query(
         land()
 
 
-def test_an_absent_topic_is_named(spark: SparkSession, topic: LiveTopic) -> None:
+def test_a_missing_topic_is_reported(spark: SparkSession, topic: LiveTopic) -> None:
     gone = topic.settings.model_copy(update={"pulsar_namespace": "public/nowhere"})
     with pytest.raises(
-        LakehouseError, match=r"no topic persistent://public/nowhere/orders. Run `lakehouse"
+        LakehouseError,
+        match=r"no topic persistent://public/nowhere/orders\. Create it.*`lakehouse create-topics`",
     ):
         await_streams(ingest(spark, gone, topic.topics, available_now=True))
 
@@ -238,7 +239,7 @@ def test_an_old_checkpoint_without_its_table_is_refused(
         land()
 
 
-def test_a_query_that_runs_elsewhere_is_not_started_again(
+def test_a_query_that_runs_elsewhere_is_not_started_twice(
     topic: LiveTopic, land: Callable[[], None]
 ) -> None:
     """Invariant 5: one writer per table."""
@@ -249,7 +250,7 @@ def test_a_query_that_runs_elsewhere_is_not_started_again(
     land()
 
 
-def test_replay_brings_back_what_the_table_has_lost_and_nothing_twice(
+def test_replay_restores_lost_rows_without_duplicates(
     spark: SparkSession, topic: LiveTopic, land: Callable[[], None]
 ) -> None:
     [declared] = topic.topics.topics.values()

@@ -98,7 +98,7 @@ class Driver:
         deadline = time.monotonic() + SECONDS_PER_KILL
         while point.log and len(self._files(point.log) - begun) < point.count:
             assert process.poll() is None, self._log.read_text()[-2000:]
-            assert time.monotonic() < deadline, f"{point}: it never came"
+            assert time.monotonic() < deadline, f"{point} was never reached"
             time.sleep(0.001)
         time.sleep(point.seconds)
         os.killpg(process.pid, signal.SIGKILL)
@@ -134,7 +134,7 @@ def test_nothing_is_lost_or_landed_twice_wherever_the_driver_is_killed(
         assert found <= sent
     sent.update(message.payload for message in topic.send([Outgoing(b"last")]))
     end = driver.start()
-    until(lambda: landed(driver) == sent or end.poll() is not None, "all is landed")
+    until(lambda: landed(driver) == sent or end.poll() is not None, "all messages to land")
     end.terminate()
     assert end.wait(timeout=60) == 0
     assert landed(driver) == sent

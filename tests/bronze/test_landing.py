@@ -134,7 +134,7 @@ def lander(
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_messages_are_the_same_whichever_way_they_land(
+def test_messages_are_the_same_whether_the_driver_or_tasks_land_them(
     spark: SparkSession, settings: LakeSettings, *, few: bool
 ) -> None:
     table = bronze_table(NAME)
@@ -158,14 +158,14 @@ def test_messages_are_the_same_whichever_way_they_land(
     assert sorted(found, key=lambda row: row["entry"]) == sorted(sent, key=lambda row: row["entry"])
 
 
-def test_the_estimate_chooses_the_way_and_each_message_is_read_once(lander: Lander) -> None:
+def test_the_estimate_chooses_driver_or_tasks_and_each_message_is_read_once(lander: Lander) -> None:
     sizes = (5, 21, 60, 20, 0, 7, 80)
     ways = [lander.land(count, Estimate(count, 100)) for count in sizes]
     by = ["driver" if count <= 20 else "tasks" for count in sizes]
     assert ways == list(zip(by, sizes, strict=True))
     too_large = Estimate(5, landing.DRIVER_BYTES // landing.GROWTH + 1)
     assert lander.land(5, too_large) == ("tasks", 5)
-    assert lander.land(5, None) == ("tasks", 5), "planned by an older version"
+    assert lander.land(5, None) == ("tasks", 5), "an older version planned the batch"
     assert lander.land(5, Estimate(5, 100)) == ("driver", 5)
 
 
@@ -175,15 +175,15 @@ def test_a_batch_with_more_messages_than_estimated_lands_once_and_the_next_is_no
     wrong = Estimate(4, 100)
     by, read = lander.land(60, wrong)
     assert by == "tasks"
-    assert read > 60, "it was read again"
+    assert read > 60, "the tasks read the batch again"
     assert lander.land(60, wrong) == ("tasks", 60)
-    assert lander.land(3, wrong) == ("tasks", 3), "as many as before were expected"
+    assert lander.land(3, wrong) == ("tasks", 3), "expected to be like the last batch"
     assert lander.land(3, wrong) == ("driver", 3)
-    assert lander.land(40, wrong) == ("driver", 40), "twice as many as usual are few, too"
-    assert lander.land(3, Estimate(2_000, 100)) == ("tasks", 3), "an estimate that is too high"
+    assert lander.land(40, wrong) == ("driver", 40), "twice as many still count as few"
+    assert lander.land(3, Estimate(2_000, 100)) == ("tasks", 3), "the estimate is too high"
 
 
-def test_a_batch_that_takes_more_memory_than_estimated_teaches_how_much_the_next_takes(
+def test_a_batch_larger_in_memory_than_estimated_corrects_the_next_estimate(
     lander: Lander,
 ) -> None:
     highly_compressed = Estimate(9, 500)
@@ -192,7 +192,7 @@ def test_a_batch_that_takes_more_memory_than_estimated_teaches_how_much_the_next
     assert lander.land(9, Estimate(9, 10), size=1) == ("driver", 9)
 
 
-def test_a_batch_that_was_under_way_when_the_driver_died_must_be_far_smaller(
+def test_a_batch_interrupted_by_the_drivers_death_must_be_far_smaller(
     lander: Lander,
 ) -> None:
     """The driver may have died because it could not hold the batch, and could die again."""
@@ -208,7 +208,7 @@ def test_a_batch_that_was_under_way_when_the_driver_died_must_be_far_smaller(
     assert ways == [("tasks", 9), ("driver", 9), ("tasks", 9), ("driver", 9)]
 
 
-def test_a_stream_reads_each_message_once_while_small_files_become_one(
+def test_a_stream_reads_each_message_once_while_small_files_are_compacted(
     spark: SparkSession, settings: LakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "EVERY_BATCHES", 3)

@@ -87,7 +87,7 @@ def order(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("added", ["slowly", "at once"])  # at once: all code is loaded by then
-def test_a_later_message_of_a_producer_wins_wherever_its_key_goes(
+def test_a_producers_later_message_wins_wherever_its_key_moves(
     broker: Broker, settings: LakeSettings, added: str
 ) -> None:
     changelog = Changelog(settings)

@@ -66,7 +66,9 @@ def commit_file(lake: LakeSettings, version: int) -> Path:
     return Path(TABLE.path(lake)) / "_delta_log" / f"{version:020d}.json"
 
 
-def test_small_files_become_one_and_the_rows_stay(upkeep: BronzeUpkeep, lake: LakeSettings) -> None:
+def test_small_files_are_compacted_and_the_rows_stay(
+    upkeep: BronzeUpkeep, lake: LakeSettings
+) -> None:
     upkeep.run(EVERY_BATCHES - 1)
     assert len(DeltaTable(TABLE.path(lake)).file_uris()) == MANY_SMALL_FILES
     upkeep.run(EVERY_BATCHES)
@@ -94,7 +96,7 @@ def test_files_of_old_versions_are_deleted_once_a_day(
 
 
 @pytest.mark.parametrize("stand", ["near", "caught up", "behind", "before the log", "not begun"])
-def test_what_a_query_has_still_to_read_is_kept(
+def test_files_that_a_query_still_has_to_read_are_kept(
     upkeep: BronzeUpkeep, lake: LakeSettings, stand: str
 ) -> None:
     # The next version to read is the one after the compaction, which has not run yet.

@@ -130,7 +130,7 @@ class Lakehouse:
             "driver": lambda: children(self._jobs["up"].pid, lambda _: True),
             "gold": lambda: children(self._jobs["gold"].pid, lambda _: True),
             "worker": lambda: children(self._jobs["up"].pid, lambda c: "pyspark.daemon" in c)[-1:],
-            "dbt": lambda: children(self._jobs["gold"].pid, lambda c: "gold.dbt_client" in c),
+            "dbt": lambda: children(self._jobs["gold"].pid, lambda c: "gold.dbt" in c),
         }[victim]()
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
@@ -207,7 +207,7 @@ def gold_is_fresh(lake: ShopLake) -> bool:
     return silver is not None and gold is not None and gold.silver_batch == silver.silver_batch
 
 
-def test_all_layers_are_right_after_random_kills(
+def test_all_layers_are_correct_after_random_kills(
     spark: SparkSession, suite_settings: LakeSettings, tmp_path: Path
 ) -> None:
     settings = suite_settings.model_copy(
@@ -242,7 +242,7 @@ def test_all_layers_are_right_after_random_kills(
             lakehouse.start()
             return booked(lake) >= len(sent) and gold_is_fresh(lake)
 
-        until(settled, "silver and gold to have caught up", 1200)
+        until(settled, "silver and gold to catch up", 1200)
         assert all(lakehouse.killed[victim] for victim in victims)
         for topic in lake.topics.topics:
             rows = DeltaTable(settings.table_path("bronze", topic)).to_pyarrow_table()

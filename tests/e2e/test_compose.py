@@ -17,7 +17,7 @@ MERGED = yaml.safe_dump(yaml.safe_load(TEXT))  # the validator does not support 
 SERVICES = yaml.safe_load(TEXT)["services"]
 
 
-def test_the_file_is_valid_by_the_compose_specification() -> None:
+def test_the_file_conforms_to_the_compose_specification() -> None:
     services = PyCompose.from_yaml(MERGED).service_names()
     assert set(services) == {"pulsar", "topics", "streams", "gold", "shop"}
 
@@ -27,14 +27,14 @@ def test_the_validation_can_fail() -> None:
         PyCompose.from_yaml(MERGED.replace("healthcheck:", "helthcheck:"))
 
 
-def test_services_only_wait_for_services_that_say_when_they_are_ready() -> None:
+def test_services_wait_only_for_services_that_report_when_they_are_ready() -> None:
     for service in SERVICES.values():
         for other, wait in service.get("depends_on", {}).items():
             ready = wait["condition"] == "service_completed_successfully"
             assert ready or "healthcheck" in SERVICES[other], other
 
 
-def test_commands_and_settings_are_those_of_the_lakehouse() -> None:
+def test_commands_and_settings_exist_in_the_lakehouse() -> None:
     commands = set(get_command(cli.app).commands)  # type: ignore[attr-defined]
     named = {SERVICES[name]["command"] for name in ("topics", "streams", "gold")}
     named |= set(re.findall(r"lakehouse ([a-z-]+) --", SERVICES["shop"]["command"][0]))
@@ -44,7 +44,7 @@ def test_commands_and_settings_are_those_of_the_lakehouse() -> None:
     assert {name.lower() for name in settings} <= set(LakeSettings.model_fields)
 
 
-def test_the_broker_is_the_version_that_is_embedded() -> None:
+def test_the_broker_has_the_version_of_the_embedded_one() -> None:
     lock = (ROOT / "lakehouse" / "runtime" / "jars.lock").read_text()
     version = re.search(r"pulsar-broker:([\d.]+)", lock)
     assert version

@@ -102,7 +102,7 @@ def bare(row: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> dict[str,
     return None if row is None else {name: row[name] for name in columns}
 
 
-def test_the_demo_enriches_each_real_order_as_a_plain_join_says(
+def test_the_demo_enriches_each_real_order_like_a_plain_join(
     demo: Outcome, home: Home, shop_data: Path
 ) -> None:
     expected = joined(read_shop(shop_data))
@@ -120,7 +120,7 @@ def test_the_demo_enriches_each_real_order_as_a_plain_join_says(
                 assert bare(row[name], right[name]) == right[name]
 
 
-def test_the_demo_tells_what_came_out_and_leaves_nothing_running(demo: Outcome, home: Home) -> None:
+def test_the_demo_prints_its_results_and_leaves_nothing_running(demo: Outcome, home: Home) -> None:
     for words in ("silver.enriched_orders", "41", "silver.missing_user", "silver.quarantine"):
         assert words in demo.stdout
     for words in ("gold.reward_points", "Accounts with the most points", "lakehouse sql"):
@@ -128,7 +128,7 @@ def test_the_demo_tells_what_came_out_and_leaves_nothing_running(demo: Outcome, 
     assert home.processes() == []
 
 
-def test_sql_answers_by_itself_when_nothing_runs(demo: Outcome, home: Home) -> None:
+def test_sql_answers_when_nothing_else_runs(demo: Outcome, home: Home) -> None:
     count = "select count(*) as orders from silver.enriched_orders"
     assert home.run("sql", "--format", "csv", count).stdout == "orders\n41\n"
     refused = home.run("sql", "select * from gold.nope", ends=2)
@@ -162,7 +162,7 @@ def until(check: Any, seconds: float = 60) -> None:
     Retrying(stop=stop_after_delay(seconds), wait=wait_fixed(0.5), reraise=True)(check)
 
 
-def test_up_streams_what_is_published_and_completes_what_waited(
+def test_up_streams_published_messages_and_completes_incomplete_rows(
     running: subprocess.Popen[str], home: Home, shop_data: Path
 ) -> None:
     before = home.status()
@@ -194,7 +194,7 @@ def publish(home: Home, topic: str, *lines: str) -> None:
     home.run("publish", "--data", str(folder))
 
 
-def test_up_says_where_it_serves(running: subprocess.Popen[str], home: Home) -> None:
+def test_up_prints_where_it_serves(running: subprocess.Popen[str], home: Home) -> None:
     said = (home.folder / "up.log").read_text()
     assert f"jdbc:hive2://127.0.0.2:{home.env['LAKEHOUSE_SQL_PORT']}" in said
     assert f"sc://127.0.0.1:{home.connect_port}" in said
@@ -221,13 +221,15 @@ def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: H
     assert beyond == []
 
 
-def test_what_runs_is_not_run_twice_nor_deleted(running: subprocess.Popen[str], home: Home) -> None:
+def test_a_running_lakehouse_is_neither_started_twice_nor_deleted(
+    running: subprocess.Popen[str], home: Home
+) -> None:
     for arguments in (["bronze", "--available-now"], ["reset", "--yes"], ["demo"], ["up"]):
         said = home.run(*arguments, ends=2).stderr
         assert any(words in said for words in ("already run", "is running", "in use")), said
 
 
-def test_up_stops_clean_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:
+def test_up_stops_cleanly_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=60) == 0
     said = (home.folder / "up.log").read_text()

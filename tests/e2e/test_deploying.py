@@ -118,7 +118,7 @@ def test_a_value_of_another_type_is_refused() -> None:
         check(manifest)
 
 
-def test_settings_are_those_of_the_lakehouse(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_exist_and_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SETTINGS.items():
         monkeypatch.setenv(name, value)
     settings = LakeSettings()
@@ -141,7 +141,7 @@ def test_settings_are_those_of_the_lakehouse(monkeypatch: pytest.MonkeyPatch) ->
     assert {each["port"] for each in flat("ports", policy)} == metrics
 
 
-def test_spark_is_configured_as_elsewhere() -> None:
+def test_spark_is_configured_as_outside_kubernetes() -> None:
     file = (ROOT / "lakehouse" / "runtime" / "conf" / "spark-defaults.conf").read_text()
     elsewhere = dict(re.findall(r"^(spark\.\S+)\s+(.+)$", file, re.MULTILINE))
     for name, manifest in STREAMS.items():
@@ -151,7 +151,7 @@ def test_spark_is_configured_as_elsewhere() -> None:
         assert [key for key in own if key.encode() not in KUBERNETES] == []
 
 
-def test_jobs_and_their_image_are_those_of_the_lakehouse() -> None:
+def test_jobs_and_their_image_match_the_lakehouse() -> None:
     for name, manifest in STREAMS.items():
         spec = manifest["spec"]
         assert (spec["type"], spec["mode"]) == ("Python", "cluster")
@@ -171,7 +171,7 @@ def test_jobs_and_their_image_are_those_of_the_lakehouse() -> None:
     assert image in DOCS
 
 
-def test_gold_is_a_command_that_there_is() -> None:
+def test_gold_runs_an_existing_command() -> None:
     program, *arguments = CONTAINER["args"]
     assert program == "lakehouse"
     command = get_command(cli.app)
@@ -193,7 +193,7 @@ def test_no_two_drivers_or_builds_run_at_once() -> None:
     assert "podManagementPolicy" not in GOLD["spec"]
 
 
-def test_what_pods_refer_to_is_there_or_the_docs_create_it() -> None:
+def test_everything_pods_refer_to_exists_or_is_created_in_the_docs() -> None:
     created = set(re.findall(r"kubectl create (configmap|secret generic) (\S+)", DOCS))
     assert set(values("secretName", MANIFESTS)) == {
         name for kind, name in created if kind == "secret generic"
@@ -221,7 +221,7 @@ def test_what_pods_refer_to_is_there_or_the_docs_create_it() -> None:
     assert home == SETTINGS["LAKEHOUSE_HOME"]
 
 
-def test_files_that_settings_name_are_mounted_where_they_are_read() -> None:
+def test_files_named_by_settings_are_mounted_where_they_are_read() -> None:
     keys = dict(re.findall(r"--from-file=(\w+(?:\.\w+)?)=(\S+)", DOCS))
     mounts = {
         each["name"]: each["mountPath"]
@@ -238,7 +238,7 @@ def test_files_that_settings_name_are_mounted_where_they_are_read() -> None:
         assert {"lake", "pulsar"} <= {each["name"] for each in executor}
 
 
-def test_what_the_docs_name_is_there() -> None:
+def test_everything_the_docs_name_exists() -> None:
     paths = set(re.findall(r"`([a-z_]+/[\w./-]+\.\w+)`", DOCS)) - {"environment.tar.gz"}
     assert len(paths) > 10
     assert [path for path in paths if not (ROOT / path).exists()] == []
@@ -254,7 +254,7 @@ def test_what_the_docs_name_is_there() -> None:
     assert "alert: LakehouseStreamStuck" in alerts
 
 
-def test_pods_may_do_no_more_than_they_need() -> None:
+def test_pods_have_only_the_permissions_they_need() -> None:
     pods = [
         spec
         for each in STREAMS.values()

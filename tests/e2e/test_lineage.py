@@ -21,7 +21,7 @@ from openlineage.client.facet_v2 import (
 )
 from shop_lake import ShopLake
 
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 
 ANY_FACET = (DatasetFacet, InputDatasetFacet, OutputDatasetFacet, JobFacet, RunFacet)
 LAST = {"COMPLETE", "ABORT", "FAIL"}
@@ -58,7 +58,7 @@ def runs(events: list[Event], job: str) -> list[list[Event]]:
     return list(found.values())
 
 
-def test_events_are_as_specified(events: list[Event]) -> None:
+def test_events_conform_to_the_specification(events: list[Event]) -> None:
     """Required and optional fields are checked by the classes generated from the specification."""
     facets = {each._get_schema(): each for each in _below(BaseFacet)}  # noqa: SLF001
     reader = Converter(forbid_extra_keys=True)
@@ -97,7 +97,7 @@ def _below(kind: type) -> Iterator[Any]:
         yield from _below(each)
 
 
-def test_each_run_begins_and_ends_once(events: list[Event]) -> None:
+def test_each_run_starts_and_ends_once(events: list[Event]) -> None:
     by_run: dict[str, list[str]] = defaultdict(list)
     for event in events:
         by_run[event["run"]["runId"]].append(event["eventType"])
@@ -143,7 +143,7 @@ def test_the_graph_leads_from_the_topics_to_each_mart(
     }
 
 
-def test_streams_tell_how_many_rows_they_have_written(
+def test_streams_report_how_many_rows_they_wrote(
     events: list[Event], shop_lake: ShopLake, shop_files: Path
 ) -> None:
     def written(job: str) -> dict[Node, int]:
@@ -171,7 +171,9 @@ def test_streams_tell_how_many_rows_they_have_written(
     assert silver[table(shop_lake, "silver", "quarantine")] == 0
 
 
-def test_what_is_told_of_a_stream(events: list[Event], shop_lake: ShopLake) -> None:
+def test_the_events_of_a_stream_describe_its_job_and_tables(
+    events: list[Event], shop_lake: ShopLake
+) -> None:
     first = runs(events, "bronze.orders")[0][0]
     assert first["job"]["namespace"] == "orders-lakehouse"
     kind = first["job"]["facets"]["jobType"]

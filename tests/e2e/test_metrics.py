@@ -60,7 +60,7 @@ def served(settings: LakeSettings, monkeypatch: pytest.MonkeyPatch) -> LakeSetti
     return settings.model_copy(update={"metrics_port": free_port()})
 
 
-def test_metrics_of_real_streams_are_those_of_the_lake(
+def test_metrics_of_real_streams_match_the_lake(
     spark: SparkSession, broker: Broker, served: LakeSettings
 ) -> None:
     lake = ShopLake(spark, served)
@@ -82,11 +82,11 @@ def test_metrics_of_real_streams_are_those_of_the_lake(
             lake.send("orders", [(1, payload) for payload in orders])
             until(lambda: seen(metrics.REFINED, "orders", "quarantined") == 1, "the orders")
             until(lambda: seen(metrics.LAG, "orders") == 0, "no lag")
-            until(lambda: seen(metrics.REFINED, "orders", "applied") == 2, "the batch of them")
+            until(lambda: seen(metrics.REFINED, "orders", "applied") == 2, "the batch of orders")
             running = scrape(served)
         metrics.restarted("silver")
         lake.send("orders", [(key, order(2, key, 1, 1)) for key in range(5)])
-        until(lambda: seen(metrics.LAG, "orders") == 5, "what nobody lands")
+        until(lambda: seen(metrics.LAG, "orders") == 5, "a lag of five orders that nothing lands")
         until(lambda: seen(metrics.RUNNING, "silver") == 0, "the end of silver")
         stopped = scrape(served)
 
@@ -160,7 +160,7 @@ def write(settings: LakeSettings, table: TableSpec, *rows: dict[str, Any]) -> No
     write_deltalake(table.path(settings), pa.Table.from_pylist(list(rows)), mode="append")
 
 
-def test_gold_is_told_from_its_tables_and_each_look_reads_what_is_new(
+def test_metrics_of_gold_come_from_its_tables_and_each_look_reads_only_new_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporter, "REST", 0)
@@ -173,7 +173,7 @@ def test_gold_is_told_from_its_tables_and_each_look_reads_what_is_new(
             for family in collector.collect()
         }
 
-    assert look() == {"lakehouse_collector_up": {("gold",): 1}}, "no lake yet"
+    assert look() == {"lakehouse_collector_up": {("gold",): 1}}, "there is no lake yet"
 
     def run(seconds: float, outcome: str) -> None:
         begun = {"started_at": at + dt.timedelta(seconds=seconds), "outcome": outcome}
@@ -206,7 +206,7 @@ def test_gold_is_told_from_its_tables_and_each_look_reads_what_is_new(
     assert found["lakehouse_gold_builds"][("published",)] == 2
 
 
-def test_new_rows_are_read_once_and_all_again_where_the_table_was_rewritten(
+def test_new_rows_are_read_once_and_all_rows_again_after_a_rewrite(
     tmp_path: Path,
 ) -> None:
     settings = load_settings(home=tmp_path)
@@ -223,7 +223,7 @@ def test_new_rows_are_read_once_and_all_again_where_the_table_was_rewritten(
     write(settings, SILVER_CUTS, {"silver_batch": 2})
     assert look() == ([2], False)
     DeltaTable(SILVER_CUTS.path(settings)).optimize.compact()
-    assert look() == ([], False), "a compaction brings nothing new"
+    assert look() == ([], False), "a compaction adds no rows"
     write(settings, SILVER_CUTS, {"silver_batch": -1})  # like a decision about the quarantine
     assert look() == ([-1, 0, 1, 2], True)
     DeltaTable(SILVER_CUTS.path(settings)).delete("silver_batch > 0")  # like a restored savepoint
@@ -232,7 +232,7 @@ def test_new_rows_are_read_once_and_all_again_where_the_table_was_rewritten(
     assert look() == ([1], False)
 
 
-def test_a_layer_that_cannot_be_read_leaves_the_others_their_metrics(
+def test_an_unreadable_layer_does_not_hide_the_metrics_of_others(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     settings = load_settings(home=tmp_path, metrics_port=free_port())
@@ -252,7 +252,7 @@ def test_a_layer_that_cannot_be_read_leaves_the_others_their_metrics(
     assert "DeltaError: no log" in "".join(capsys.readouterr())
 
 
-def test_a_slow_look_is_repeated_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_of_a_slow_look_is_reused_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now, looks = [100.0], []
 
     def slow() -> list[Family]:
@@ -268,7 +268,7 @@ def test_a_slow_look_is_repeated_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     assert looks == [100.0, 141.0]
 
 
-def test_metrics_are_served_on_loopback_where_a_port_is_set_and_nowhere_else(
+def test_metrics_are_served_on_loopback_and_only_if_a_port_is_set(
     tmp_path: Path,
 ) -> None:
     port = free_port()
@@ -288,7 +288,7 @@ def test_metrics_are_served_on_loopback_where_a_port_is_set_and_nowhere_else(
         scrape(settings)
 
 
-def test_names_and_units_are_as_prometheus_asks() -> None:
+def test_names_and_units_follow_prometheus_conventions() -> None:
     for name, metric in metrics.METRICS.items():
         assert re.fullmatch(r"lakehouse_[a-z_]+", name)
         assert metric.meaning, name

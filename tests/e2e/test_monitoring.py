@@ -79,9 +79,7 @@ def complaints(expression: str) -> list[str]:
 @pytest.mark.parametrize(
     ("where", "expression"), EXPRESSIONS, ids=[name for name, _ in EXPRESSIONS]
 )
-def test_each_expression_asks_for_metrics_and_labels_that_there_are(
-    where: str, expression: str
-) -> None:
+def test_each_expression_uses_existing_metrics_and_labels(where: str, expression: str) -> None:
     assert complaints(expression) == [], where
 
 
@@ -115,7 +113,7 @@ def test_each_alert_says_what_happened_what_it_means_and_what_to_do() -> None:
         assert used <= known, rule["alert"]
 
 
-def test_commands_settings_and_views_that_alerts_name_are_there() -> None:
+def test_commands_settings_and_views_named_by_alerts_exist() -> None:
     text = (PROMETHEUS / "alerts.yml").read_text() + (PROMETHEUS / "prometheus.yml").read_text()
     settings = {name.lower() for name in re.findall(r"LAKEHOUSE_([A-Z_]+)", text)}
     assert settings <= set(LakeSettings.model_fields)
@@ -123,7 +121,7 @@ def test_commands_settings_and_views_that_alerts_name_are_there() -> None:
     assert "## Heavy keys" in DOCS
 
 
-def test_the_example_scrapes_what_the_docs_serve() -> None:
+def test_the_example_scrapes_the_port_of_the_docs() -> None:
     config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
     assert [(PROMETHEUS / name).is_file() for name in config["rule_files"]] == [True]
     [job] = config["scrape_configs"]
@@ -151,7 +149,7 @@ def test_panels_are_explained_and_do_not_overlap() -> None:
         assert apart_x or apart_y
 
 
-def test_the_docs_list_each_metric_as_it_is() -> None:
+def test_the_docs_list_each_metric_as_declared() -> None:
     rows = re.findall(
         r"^\| `(lakehouse_\w+)` \| ([^|]*) \| ([^|]*) \| (.+) \|$", DOCS, re.MULTILINE
     )

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from shop_lake import ShopLake
 
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.ports import free_port
 from lakehouse.sql.connect import spark_connect
@@ -71,7 +71,7 @@ def run(command: list[str | Path], **env: str) -> str:
     return done.stdout
 
 
-def test_every_tool_has_its_recipe() -> None:
+def test_every_tool_has_a_recipe() -> None:
     tools = {"DuckDB", "Polars", "pandas", "SQLAlchemy", "beeline", "Spark Connect", "Superset"}
     assert set(RECIPES) == tools == set(re.findall(r"^## (.+)$", TEXT, re.M))
 
@@ -91,10 +91,10 @@ def test_beeline_reads_gold(endpoint: LakeSettings, coupons: dict[str, int]) -> 
     assert {reason: int(count) for reason, count in rows} == coupons
 
 
-def test_spark_connect_serves_the_session_that_runs(
+def test_spark_connect_serves_the_running_session(
     connect_port: int, endpoint: LakeSettings, coupons: dict[str, int]
 ) -> None:
-    pytest.importorskip("grpc", reason="the client of Spark Connect is not installed")
+    pytest.importorskip("grpc", reason="the Spark Connect client is not installed")
     code = recipe("Spark Connect", endpoint).replace("127.0.0.1:15002", f"127.0.0.1:{connect_port}")
     out = run([sys.executable, "-c", f"{code}\nimport json\nprint(json.dumps(dict(reasons)))"])
     assert json.loads(out.splitlines()[-1]) == coupons

@@ -93,7 +93,7 @@ def sent(*messages: Outgoing | Sent) -> list[tuple[str | None, bytes | None]]:
 
 
 @each_release
-def test_silver_repeats_the_batch_under_way_and_goes_on(
+def test_silver_repeats_the_interrupted_batch_and_continues(
     release: Path, spark: SparkSession, tmp_path: Path
 ) -> None:
     unpack(release, tmp_path)
@@ -115,7 +115,7 @@ def test_silver_repeats_the_batch_under_way_and_goes_on(
 
 
 @each_release
-def test_bronze_knows_where_it_stood(
+def test_bronze_remembers_its_positions(
     release: Path, spark: SparkSession, topic: LiveTopic, tmp_path: Path
 ) -> None:
     """The new broker has none of the old messages.
@@ -149,11 +149,11 @@ def unpack(release: Path, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-@pytest.mark.skipif("LAKEHOUSE_KEEP_RELEASE" not in os.environ, reason="`make keep-release`")
-def test_the_lake_of_today_is_kept(spark: SparkSession, topic: LiveTopic, tmp_path: Path) -> None:
+@pytest.mark.skipif("LAKEHOUSE_KEEP_RELEASE" not in os.environ, reason="run `make keep-release`")
+def test_the_current_lake_is_kept(spark: SparkSession, topic: LiveTopic, tmp_path: Path) -> None:
     for seed in (1, 2):
         for each in topic.send(events(seed)):
-            assert each.ledger < LEDGERS, "run this on a broker of its own"
+            assert each.ledger < LEDGERS, "run this test alone, with a new broker"
         land(spark, topic)
     lake = SilverLake(spark, load_settings(home=tmp_path / "silver"))
     for batch in (first(), second()):

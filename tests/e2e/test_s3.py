@@ -88,14 +88,14 @@ def arguments(process: "subprocess.Popen[bytes]") -> str:
     return "\n".join(found)
 
 
-@pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="`make test-s3` runs this: minutes")
+@pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="slow: `make test-s3` runs this")
 @pytest.mark.timeout(600)
 def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     lake: ShopLake, s3: S3Server, tmp_path: Path
 ) -> None:
     create_topics(lake.settings, lake.topics)
     with driver(lake.settings) as up:
-        until(lambda: endpoint_running(lake.settings), "SQL")
+        until(lambda: endpoint_running(lake.settings), "the SQL endpoint")
         with LiveShop(lake) as shop:
             until(lambda: batches(lake) >= 0 and shop.count > 20, "the first batch")
             sent = shop.stop()
@@ -111,7 +111,7 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
         assert_gold_is_published(lake)
         with LiveShop(lake) as shop:
             before = last_batch(lake.settings)
-            until(lambda: last_batch(lake.settings) > before, "a batch, to kill it behind")
+            until(lambda: last_batch(lake.settings) > before, "a batch before the kill")
             os.killpg(up.pid, signal.SIGKILL)
             sent += shop.stop()
     lake.catch_up()
@@ -189,7 +189,7 @@ def files(lake: ShopLake, name: str) -> int:
 
 
 @pytest.mark.jvm
-def test_a_commit_of_spark_and_one_of_delta_rs_do_not_replace_each_other(
+def test_commits_of_spark_and_delta_rs_do_not_replace_each_other(
     spark: SparkSession, bucket: LakeSettings
 ) -> None:
     place = bucket.table_path("bronze", "contested")

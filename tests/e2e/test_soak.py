@@ -60,7 +60,7 @@ def lag(port: int) -> float:
     return sum(sample.value for sample in families["lakehouse_lag_messages"].samples)
 
 
-def test_up_runs_for_an_hour_and_does_not_grow(
+def test_up_runs_for_an_hour_without_growing(
     spark: SparkSession, suite_settings: LakeSettings, tmp_path: Path
 ) -> None:
     port = free_port()
@@ -81,7 +81,7 @@ def test_up_runs_for_an_hour_and_does_not_grow(
     with said.open("wb") as output:
         up = psutil.Popen([LAKEHOUSE, "up"], env=env, stdout=output, stderr=subprocess.STDOUT)
     try:
-        until(lambda: "Running." in said.read_text(), "up runs")
+        until(lambda: "Running." in said.read_text(), "`lakehouse up` to start")
         with LiveShop(lake) as shop:
             samples: list[dict[str, float]] = []
             end = time.monotonic() + SECONDS
@@ -91,7 +91,7 @@ def test_up_runs_for_an_hour_and_does_not_grow(
                 with contextlib.suppress(psutil.TimeoutExpired):
                     up.wait(EVERY_SECONDS)
             sent = shop.stop()
-        until(lambda: lag(port) == 0, "bronze to have caught up")
+        until(lambda: lag(port) == 0, "bronze to catch up")
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(120)

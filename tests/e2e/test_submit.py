@@ -210,9 +210,9 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     enriched = DeltaTable(settings.table_path("silver", "enriched_orders"))
     assert enriched.to_pyarrow_table().num_rows == counts.orders
     executors = cluster.executors()
-    assert len(executors) > 2 * WORKERS, "in the place of the one that was killed came another"
+    assert len(executors) > 2 * WORKERS, "another executor replaces the killed one"
     have_wheel = sum(wheel.name in files for files in executors)
-    assert have_wheel >= 2 * WORKERS, "the one that was killed may have come to nothing"
+    assert have_wheel >= 2 * WORKERS, "only the killed executor may lack the wheel"
 
 
 @pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="`make test-s3` runs this")
@@ -227,10 +227,10 @@ def test_the_layers_run_on_a_cluster_with_their_tables_in_a_bucket(
         assert SECRET not in said
     enriched = open_table(bucket, bucket.table_path("silver", "enriched_orders"))
     assert enriched.count() == counts.orders
-    assert not {*bucket.lake_dir.rglob("*.parquet")}, "nothing of the tables is on this machine"
+    assert not {*bucket.lake_dir.rglob("*.parquet")}, "no table files are on this machine"
 
 
-def test_a_spark_without_delta_is_told_what_to_submit_with(
+def test_the_error_for_a_spark_without_delta_names_the_submit_options(
     broker: Broker, settings: LakeSettings, cluster: Cluster
 ) -> None:
     said = cluster.submit(settings, "bronze")

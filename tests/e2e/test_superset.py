@@ -20,7 +20,7 @@ from browser import chromium
 from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.ports import free_port
 
@@ -61,7 +61,7 @@ def mart_of(dataset: Config) -> str:
 
 
 @pytest.mark.parametrize("dataset", DATASETS, ids=lambda dataset: dataset["table_name"])
-def test_a_dataset_has_columns_of_its_mart(
+def test_a_dataset_uses_columns_of_its_mart(
     dataset: Config, marts: dict[str, dict[str, str]]
 ) -> None:
     mart = marts[mart_of(dataset)]
@@ -75,7 +75,7 @@ def test_a_dataset_has_columns_of_its_mart(
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart["slice_name"])
-def test_a_chart_has_columns_and_metrics_of_its_dataset(chart: Config) -> None:
+def test_a_chart_uses_columns_and_metrics_of_its_dataset(chart: Config) -> None:
     [dataset] = [each for each in DATASETS if each["uuid"] == chart["dataset_uuid"]]
     query = chart_query(chart["params"])
     columns = {
@@ -96,7 +96,7 @@ def test_the_dashboard_shows_every_chart_and_dbt_knows_what_it_reads() -> None:
     assert known["url"].endswith(f"/{dashboard['slug']}/")
 
 
-def test_the_connection_is_the_endpoints_default() -> None:
+def test_the_connection_uses_the_endpoints_defaults() -> None:
     [database] = read(EXPORT / "databases")
     host, port = (LakeSettings.model_fields[f"sql_{name}"].default for name in ("host", "port"))
     assert database["sqlalchemy_uri"] == f"hive://{host}:{port}/gold"
@@ -185,7 +185,7 @@ def chart_rows(superset: httpx.Client, name: str) -> list[Config]:
 
 
 @needs_superset
-def test_charts_get_what_the_tables_hold(superset: Superset, endpoint: LakeSettings) -> None:
+def test_charts_get_the_rows_of_the_tables(superset: Superset, endpoint: LakeSettings) -> None:
     found = {
         chart["slice_name"]: chart_rows(superset.client, chart["slice_name"]) for chart in CHARTS
     }

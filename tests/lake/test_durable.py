@@ -24,9 +24,9 @@ TORN = ("", "\0\0\0", '{"checkpoint": "a')
 BY_HAND = {
     "lake/tables/checksums.py": "Delta ignores a torn checksum, and there is one for each commit",
     "lake/tables/java_source.py": "compiled again at each start",
-    "lake/tables/storage.py": "the copy of a data file, where it cannot be linked",
+    "lake/tables/storage.py": "a copy of a data file that cannot be linked",
     "lakehouse/runtime/broker.py": "the broker's configuration, written at each start",
-    "lakehouse/runtime/jars.py": "checked by SHA-256 whenever it is fetched",
+    "lakehouse/runtime/jars.py": "verified by SHA-256 whenever it is fetched",
     "lakehouse/sql/guard.py": "a key store of this process, in its private folder",
 }
 
@@ -37,7 +37,7 @@ def folder_of(settings: LakeSettings) -> Path:
     return folder
 
 
-def test_the_content_reaches_the_disk_before_the_name_and_the_name_before_all_else(
+def test_the_content_is_synced_before_the_name_and_the_name_before_anything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, str]] = []
@@ -46,7 +46,7 @@ def test_the_content_reaches_the_disk_before_the_name_and_the_name_before_all_el
     def noted_sync(opened: int) -> None:
         path = Path(f"/proc/self/fd/{opened}").resolve()
         told.append(("sync", path.name if path != tmp_path else "the folder"))
-        assert path == tmp_path or path.read_text() == "new", "after all of it was written"
+        assert path == tmp_path or path.read_text() == "new", "synced before all was written"
         sync(opened)
 
     def noted_replace(source: Path, target: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_content_reaches_the_disk_before_the_name_and_the_name_before_all_el
     assert told == [("sync", "the folder")]
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "state"
@@ -95,7 +95,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
         (BEGUN, lambda _, folder: Place.begun(folder)),
     ],
 )
-def test_a_torn_file_of_a_checkpoint_is_refused_with_what_may_be_done(
+def test_a_torn_checkpoint_file_is_refused_with_a_remedy(
     tmp_path: Path,
     name: str,
     read: Callable[[LakeSettings, Path], object],
@@ -110,7 +110,7 @@ def test_a_torn_file_of_a_checkpoint_is_refused_with_what_may_be_done(
 
 
 @pytest.mark.parametrize("content", TORN)
-def test_doctor_names_a_torn_file_and_a_torn_note_says_that_its_reason_is_lost(
+def test_doctor_reports_a_torn_file_and_that_the_reason_in_a_torn_note_is_lost(
     tmp_path: Path, content: str
 ) -> None:
     settings = load_settings(home=tmp_path)
@@ -141,7 +141,7 @@ def test_a_torn_note_of_an_interrupted_command_keeps_streams_from_starting(
 
 
 @pytest.mark.parametrize("content", TORN)
-def test_torn_files_beside_the_checkpoints_are_refused_with_what_may_be_done(
+def test_torn_files_beside_the_checkpoints_are_refused_with_a_remedy(
     tmp_path: Path, content: str
 ) -> None:
     settings = load_settings(home=tmp_path)
@@ -155,7 +155,7 @@ def test_torn_files_beside_the_checkpoints_are_refused_with_what_may_be_done(
             read(settings)
 
 
-def test_no_other_code_writes_files_of_state() -> None:
+def test_no_other_code_writes_state_files() -> None:
     writes = re.compile(r"\.write_(text|bytes)\(|os\.(replace|rename)\(|draft\.(replace|rename)\(")
     found = set()
     for package in ("pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop"):

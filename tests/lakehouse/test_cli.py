@@ -70,7 +70,7 @@ def assert_refused(outcome: Outcome, *says: str) -> None:
         assert words in plain
 
 
-def test_every_command_explains_itself_and_each_of_its_options(run: Run) -> None:
+def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
     group = get_command(cli.app)
     commands = group.commands  # type: ignore[attr-defined]
     assert set(commands) == {
@@ -94,7 +94,7 @@ def test_an_unknown_option_is_refused_by_name(run: Run) -> None:
     assert_refused(run("bronze", "--availablenow"), "No such option", "--available-now")
 
 
-def test_a_replay_names_what_it_needs(run: Run) -> None:
+def test_the_error_of_a_replay_names_what_it_needs(run: Run) -> None:
     assert_refused(run("replay", "--table", "gold.x", "--from", "0"), "'gold.x' cannot be replayed")
     assert_refused(run("replay", "--table", "bronze.orders"), "--from", "bronze.orders")
     assert_refused(run("replay", "--table", "silver", "--to", "0"), "Remove --to")
@@ -103,7 +103,7 @@ def test_a_replay_names_what_it_needs(run: Run) -> None:
     )
 
 
-def test_a_metastore_to_be_made_is_named(run: Run) -> None:
+def test_metastore_init_needs_the_address_of_a_database(run: Run) -> None:
     assert_refused(
         run("metastore", "init"), "LAKEHOUSE_METASTORE (not set) does not name a PostgreSQL"
     )
@@ -113,16 +113,18 @@ def test_an_unknown_command_is_refused_by_name(run: Run) -> None:
     assert_refused(run("silver-plate"), "No such command 'silver-plate'")
 
 
-def test_an_unknown_format_is_refused_with_those_there_are(run: Run) -> None:
+def test_an_unknown_format_is_refused_with_the_valid_ones(run: Run) -> None:
     assert_refused(run("status", "--format", "xml"), "'xml' is not one of 'table', 'csv', 'json'")
 
 
 @pytest.mark.parametrize("command", ["demo", "publish"])
-def test_a_data_folder_that_is_missing_is_named(run: Run, command: str) -> None:
+def test_a_missing_data_folder_is_reported(run: Run, command: str) -> None:
     assert_refused(run(command, "--data", "nowhere"), "nowhere is not a folder", "--data")
 
 
-def test_a_data_folder_without_files_is_told_what_it_needs(run: Run, tmp_path: Path) -> None:
+def test_the_error_for_an_empty_data_folder_names_the_files_it_needs(
+    run: Run, tmp_path: Path
+) -> None:
     outcome = run("publish", "--data", str(tmp_path))
     assert_refused(outcome, "at least one of users.csv, items.csv, orders.csv")
 
@@ -146,7 +148,7 @@ def test_only_a_bronze_table_is_replayed_from_an_instant(run: Run) -> None:
     assert_refused(outcome, "--from: 'yesterday' is neither ISO 8601 nor epoch milliseconds")
 
 
-def test_a_missing_topic_file_is_named(run: Run) -> None:
+def test_a_missing_topic_file_is_reported(run: Run) -> None:
     assert_refused(run("--topics", "none.toml", "status"), "none.toml", "--topics")
 
 
@@ -161,14 +163,14 @@ def test_an_output_folder_that_is_a_file_is_refused(run: Run, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", [("bronze",), ("create-topics",), ("publish", "--data", ".")])
-def test_an_absent_broker_is_named_with_what_to_do(
+def test_a_missing_broker_is_reported_with_a_remedy(
     run: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     (tmp_path / "users.csv").write_text("id\n")
     assert_refused(run(*command), "No Pulsar broker answers at http://127.0.0.1", "lakehouse up")
 
 
-def test_up_does_not_start_a_broker_in_the_place_of_anothers(
+def test_up_does_not_start_a_broker_in_place_of_a_configured_one(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", "http://192.0.2.1:8080")
@@ -178,7 +180,7 @@ def test_up_does_not_start_a_broker_in_the_place_of_anothers(
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 @pytest.mark.parametrize("setting", ["LAKEHOUSE_SQL_PORT", "LAKEHOUSE_CONNECT_PORT"])
-def test_a_port_in_use_is_named_with_its_setting(
+def test_a_port_in_use_is_reported_with_its_setting(
     run: Run, monkeypatch: pytest.MonkeyPatch, taken_port: int, command: str, setting: str
 ) -> None:
     monkeypatch.setenv(setting, str(taken_port))
@@ -186,30 +188,30 @@ def test_a_port_in_use_is_named_with_its_setting(
     assert_refused(run(command), f"Port {taken_port} is in use", setting)
 
 
-def test_a_wrong_java_is_refused_with_what_to_do(
+def test_a_wrong_java_is_refused_with_a_remedy(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert_refused(run("sql", "select 1"), "JAVA_HOME=", "Spark needs Java 17 or 21", "unset it")
 
 
-def test_a_demo_does_not_empty_a_lake_that_is_not_a_demos(run: Run, tmp_path: Path) -> None:
+def test_a_demo_does_not_empty_a_lake_that_it_did_not_create(run: Run, tmp_path: Path) -> None:
     mine = tmp_path / ".lakehouse" / "lake"
     mine.mkdir(parents=True)
     assert_refused(run("demo"), "contains a lake that the demo did not create", "--home")
     assert mine.is_dir()
 
 
-def test_silver_without_bronze_says_what_comes_first(run: Run) -> None:
+def test_silver_without_bronze_says_what_to_run_first(run: Run) -> None:
     assert_refused(run("silver", "--available-now"), "lakehouse bronze --available-now")
 
 
-def test_gold_without_silver_says_what_comes_first(run: Run) -> None:
+def test_gold_without_silver_says_what_to_run_first(run: Run) -> None:
     assert_refused(run("gold", "--available-now"), "lakehouse silver --available-now")
     assert_refused(run("gold", "--every", "often"), "'often' is not a duration", "30s, 5m or 1h")
 
 
-def test_a_report_without_a_lake_says_what_comes_first(run: Run) -> None:
+def test_a_report_without_a_lake_says_what_to_run_first(run: Run) -> None:
     assert_refused(run("report"), "There are no tables in", "lakehouse up", "lakehouse demo")
     assert_refused(run("report", "--docs"), "gold has not been built yet", "lakehouse gold")
 
@@ -222,7 +224,7 @@ def test_status_works_without_broker_and_lake(run: Run) -> None:
     assert lines[1] == "bronze.users,,,,no broker answers"
 
 
-def test_a_doctor_who_finds_a_failure_says_so_by_the_exit_code(
+def test_doctor_reports_a_failure_by_its_exit_code(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_CACHE", str(tmp_path))
@@ -235,7 +237,7 @@ def test_a_doctor_who_finds_a_failure_says_so_by_the_exit_code(
     assert states["broker"] == states["jars of spark"] == "warn"
 
 
-def test_the_java_home_of_spark_is_told_and_told_again_where_it_is_set(
+def test_java_home_prints_sparks_java_and_repeats_it_if_java_home_is_set(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = run("java-home").out.strip()
@@ -244,7 +246,7 @@ def test_the_java_home_of_spark_is_told_and_told_again_where_it_is_set(
     assert run("java-home").out.strip() == home
 
 
-def test_reset_with_nothing_there_says_so(run: Run) -> None:
+def test_reset_says_if_there_is_nothing_to_delete(run: Run) -> None:
     assert run("reset").out == "There is nothing to delete.\n"
 
 
@@ -252,7 +254,7 @@ def test_a_trace_is_shown_only_when_asked_for(run: Run) -> None:
     assert "Traceback" in run("--debug", "publish", "--data", "nowhere").err
 
 
-def test_forgetting_names_what_it_needs_before_spark_starts(
+def test_forget_reports_what_it_needs_before_spark_starts(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ("forget", "42", "--reason", "asked for")
@@ -265,7 +267,7 @@ def test_forgetting_names_what_it_needs_before_spark_starts(
     assert_refused(run(*asked, "--topic", "items"), "--topic is items")
 
 
-def test_forgetting_asks_first_and_fails_if_anything_is_left(
+def test_forget_asks_first_and_fails_if_anything_is_left(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_PSEUDONYM_SECRET", "of the tests, and of no use elsewhere")
@@ -299,10 +301,10 @@ def test_forgetting_asks_first_and_fails_if_anything_is_left(
     left = run(*asked)
     assert left.exit_code == 1
     assert f"Still there: emailAddress in {log.resolve()}" in left.err
-    assert "her@example" not in left.out + left.err, "the value itself is not told"
+    assert "her@example" not in left.out + left.err, "the value itself is not printed"
 
 
-def test_gold_leaves_the_port_of_sql_to_up_unless_it_is_to_serve(
+def test_gold_leaves_the_sql_port_to_up_unless_asked_to_serve(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served: list[int] = []

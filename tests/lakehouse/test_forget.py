@@ -99,7 +99,7 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
     settings, places = load_settings(home=tmp_path / "home"), [tmp_path / "home"]
     if request.param == "bucket":
         if "LAKEHOUSE_S3" not in os.environ:
-            pytest.skip("`make test-s3` runs this: minutes")
+            pytest.skip("slow: `make test-s3` runs this")
         server: S3Server = request.getfixturevalue("s3")
         keep_old_versions(spark)
         own = {"lake": f"s3://{KEEPING}/some/prefix", "s3_endpoint": server.address}
@@ -125,7 +125,7 @@ def keep_old_versions(spark: SparkSession) -> None:
     client.putBucketVersioning(request.versioningConfiguration(enabled).build())
 
 
-def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
+def test_a_person_is_gone_from_every_file_and_everything_else_continues(
     lake: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = lake.settings
@@ -148,7 +148,7 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
 
     proof = run(lake)
     assert proof is not None
-    assert proof.values == ["emailAddress", "firstName"], "the last name is not hers alone"
+    assert proof.values == ["emailAddress", "firstName"], "others have the same last name"
     assert traces(lake) == {}
     assert [part.found for part in proof.search() if part.found] == []
     torn.write_bytes(b"PAR1")
@@ -165,22 +165,22 @@ def test_a_person_is_gone_from_every_file_and_all_else_goes_on(
     lake.refine()
     sent = [*first_batch(), *second_batch(), *late()]
     assert_others_are_as_they_were(lake, sent)
-    assert traces(lake).keys() == {"bronze"}, "silver lets nothing of her in"
+    assert traces(lake).keys() == {"bronze"}, "silver accepts none of her data"
     assert_books_agree(lake, {"bronze.users": 14, "bronze.orders": 10})
     left = {part.where for part in proof.search() if part.found}
-    assert left == {"bronze.users", "bronze.orders"}, "and the proof tells what bronze has"
+    assert left == {"bronze.users", "bronze.orders"}, "the proof reports what is left in bronze"
 
     assert run(lake) is not None
     assert traces(lake) == {}
     note = DirectTable(FORGOTTEN, settings).rows(["person", "messages"])
     assert run(lake) is not None
     again = DirectTable(FORGOTTEN, settings).rows(["person", "messages"])
-    assert again == note, "a run that finds nothing is not recorded again"
+    assert again == note, "a run that finds nothing adds no record"
     if in_bucket(settings):  # this server cannot delete folders with old versions
         return
     state = contents(lake)
     rebuild(lake.spark, settings, lake.topics)
-    assert contents(lake) == state, "silver made anew is what it was"
+    assert contents(lake) == state, "a rebuilt silver has the same contents"
     assert traces(lake) == {}
 
 
@@ -265,7 +265,7 @@ def assert_books_agree(lake: Kept, rows: dict[str, int]) -> None:
     assert {name: status[name].rows for name in rows} == rows
     booked = status["silver.reconciliation"].note
     assert " = " in booked, booked
-    assert booked.startswith(f"{sum(rows.values()) + 1} in"), "each message is booked once"
+    assert booked.startswith(f"{sum(rows.values()) + 1} in"), "each message is audited once"
 
 
 def traces(lake: Kept) -> dict[str, list[str]]:

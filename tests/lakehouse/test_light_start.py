@@ -73,7 +73,7 @@ def commands_and_groups() -> list[tuple[str, ...]]:
     return [(), *((name,) for name in groups), *parts]
 
 
-def test_the_help_loads_only_what_draws_it(tmp_path: Path) -> None:
+def test_the_help_loads_only_the_packages_that_render_it(tmp_path: Path) -> None:
     found = ran(tmp_path, ("--help",))
     assert "Usage: lakehouse" in found.out
     assert "[default: (.lakehouse)]" in found.out

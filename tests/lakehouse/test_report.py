@@ -13,7 +13,7 @@ from browser import chromium
 from bs4 import BeautifulSoup
 from deltalake import DeltaTable, write_deltalake
 
-from gold.docs import docs_page
+from gold.dbt.docs import docs_page
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.table import delta_tables
 from lake.topics.topic_file import load_topics
@@ -241,13 +241,13 @@ def page(lake: LakeSettings) -> Page:
     return report(lake, lake.home_dir / "reports" / "today.html")
 
 
-def test_the_page_says_when_it_was_made_and_which_cut_it_shows(page: Page) -> None:
+def test_the_page_says_when_it_was_created_and_which_snapshot_it_shows(page: Page) -> None:
     assert "Created 1 March 2026, 12:00:00 UTC." in page.text
     published = "Gold was published 1 March 2026, 10:00:00 UTC from batch 4 of silver."
     assert f"{published} Silver is now at batch 6." in page.text
 
 
-def test_the_head_and_the_flow_have_the_numbers_of_the_tables(page: Page) -> None:
+def test_the_header_and_the_flow_match_the_tables(page: Page) -> None:
     assert page.tiles() == {
         "Revenue": "108,012",
         "Paid invoices": "2",
@@ -267,7 +267,7 @@ def test_the_head_and_the_flow_have_the_numbers_of_the_tables(page: Page) -> Non
     assert "Published 2 hours ago, 2 batches behind silver." in page.text
 
 
-def test_each_table_counts_what_is_in_the_lake(page: Page) -> None:
+def test_each_table_matches_the_lake(page: Page) -> None:
     assert page.rows("Revenue by category")[0] == ["tool", "30", "24,002", "22.2%"]
     assert page.rows("Segments") == [
         ["champions", "2", "2,000", "1,000.25", "50.0%"],
@@ -288,7 +288,7 @@ def test_each_table_counts_what_is_in_the_lake(page: Page) -> None:
     ]
 
 
-def test_items_are_named_as_they_are_called_now(page: Page) -> None:
+def test_items_have_their_current_names(page: Page) -> None:
     assert page.rows("Items shown beside the best sellers") == [
         ["fuzzy dongle #1", "1", f"{EVIL} #3 item #4", "9"]
     ]
@@ -302,7 +302,7 @@ def test_items_are_named_as_they_are_called_now(page: Page) -> None:
     ]
 
 
-def test_of_a_pair_the_stronger_direction_is_shown_once(page: Page) -> None:
+def test_only_the_stronger_direction_of_a_pair_is_shown(page: Page) -> None:
     assert page.rows("Strongest affinities") == [
         ["fuzzy dongle #1", f"{EVIL} #3", "9", "20.0%", "8.0"],
         ["matte dongle #2", "fuzzy dongle #1", "9", "42.5%", "3.2"],
@@ -336,7 +336,7 @@ def test_every_chart_can_be_drawn(page: Page) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_shows_all_of_it_on_a_desk_and_on_a_phone(
+def test_a_browser_shows_the_whole_page_on_a_desktop_and_on_a_phone(
     page: Page, lake: LakeSettings, width: int
 ) -> None:
     with chromium() as browser:
@@ -360,14 +360,14 @@ def test_a_browser_shows_all_of_it_on_a_desk_and_on_a_phone(
             assert min(box["width"], box["height"]) > 50
 
 
-def test_what_comes_from_data_stays_text(page: Page) -> None:
+def test_values_from_the_data_stay_text(page: Page) -> None:
     assert len(page.html.find_all("script")) == 2
     assert page.html.find("script", string="alert(1)") is None
     assert page.text.count(EVIL) >= 3
     assert [EVIL, "30", "3,002", "2.8%"] in page.rows("Revenue by category")
 
 
-def test_the_page_needs_no_network_and_may_use_none(page: Page) -> None:
+def test_the_page_needs_no_network_and_must_not_use_it(page: Page) -> None:
     links = [
         element[name]
         for element in page.html.find_all(True)
@@ -385,7 +385,7 @@ def test_the_page_needs_no_network_and_may_use_none(page: Page) -> None:
     assert str(policy["content"]).startswith("default-src 'none';")
 
 
-def test_the_docs_are_linked_from_where_the_page_is(page: Page, lake: LakeSettings) -> None:
+def test_the_link_to_the_docs_is_relative_to_the_page(page: Page, lake: LakeSettings) -> None:
     [link] = page.html.select("#docs a")
     assert link["href"] == DOCS_FROM_PAGE
 
@@ -398,7 +398,7 @@ def test_the_docs_are_linked_from_where_the_page_is(page: Page, lake: LakeSettin
         (dt.date(2055, 1, 20), ["2025-01-01", "2055-01-01"]),
     ],
 )
-def test_bars_last_a_day_a_month_or_a_year_by_the_span(
+def test_bars_cover_a_day_a_month_or_a_year_depending_on_the_span(
     settings: LakeSettings, last: dt.date, starts: list[str]
 ) -> None:
     sale = {"category": "tool", "count_lines": 1, "revenue": Decimal("1.00")}
@@ -413,7 +413,7 @@ def test_bars_last_a_day_a_month_or_a_year_by_the_span(
     assert [bar["start"] for bar in values(figure.spec)] == starts
 
 
-def test_what_cannot_be_shown_is_said_where_it_would_be(settings: LakeSettings) -> None:
+def test_content_that_cannot_be_shown_is_explained_in_its_place(settings: LakeSettings) -> None:
     put(settings, "gold.reward_points", {"user_id": 1, "points": 3})  # an old schema
     put(settings, "gold.coupon_eligibility", {"is_eligible": True, "reason": "enough points"})
     written = report(settings)
@@ -431,7 +431,7 @@ def test_what_cannot_be_shown_is_said_where_it_would_be(settings: LakeSettings) 
     assert "Gold has not been published yet." in written.text
 
 
-def test_tables_without_rows_show_that_there_is_none(settings: LakeSettings) -> None:
+def test_empty_tables_say_that_they_are_empty(settings: LakeSettings) -> None:
     fill_silver(settings)
     fill_gold(settings)
     for layer in ("silver", "gold"):
@@ -443,11 +443,11 @@ def test_tables_without_rows_show_that_there_is_none(settings: LakeSettings) -> 
     assert written.tiles()["Customers"] == "0"
 
 
-def test_an_empty_lake_is_told_what_comes_first(settings: LakeSettings) -> None:
+def test_the_error_for_an_empty_lake_says_what_to_run_first(settings: LakeSettings) -> None:
     with pytest.raises(LakehouseError, match="There are no tables in .*lakehouse demo"):
         report(settings)
 
 
-def test_a_folder_is_no_file_to_write(settings: LakeSettings, tmp_path: Path) -> None:
+def test_a_folder_is_refused_as_the_output_file(settings: LakeSettings, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is a folder; name a file"):
         report(settings, tmp_path)

@@ -157,7 +157,7 @@ def test_a_replay_of_any_messages_orders_them_as_before(seed: int) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(seeds)
-def test_the_log_decides_within_a_partition_but_in_a_window(seed: int) -> None:
+def test_the_log_decides_within_a_partition_except_in_a_window(seed: int) -> None:
     history, reader = told(seed)
     for one in history.log:
         for other in history.log:
@@ -174,12 +174,12 @@ def span_at(order: Partitioning, each: Written) -> Span | None:
     return last[2]
 
 
-def test_a_topic_that_never_changes_is_ordered_by_its_log_alone() -> None:
+def test_a_topic_that_never_changes_is_ordered_only_by_its_log() -> None:
     order = Partitioning(3).settled({}, 10**15)
     assert list(order.pieces(name(0), START, Position(7, 1))) == [(START, Position(7, 1), None)]
 
 
-def test_a_change_is_followed_by_a_window_and_that_by_the_log_again() -> None:
+def test_a_change_is_followed_by_a_window_and_then_by_the_log_again() -> None:
     order = Partitioning(2).changed(3, {name(0): Position(7, 4)}, 5 * SECOND)
     assert order.settled({name(0): Position(7, 9)}, 604 * SECOND) == order
     order = order.settled({name(0): Position(7, 9)}, 605 * SECOND)

@@ -46,7 +46,7 @@ def test_positions_are_ordered_by_ledger_entry_and_batch_index(
     assert one[:2] >= START[:2]
 
 
-def test_a_partition_is_told_from_the_topics_name() -> None:
+def test_the_partition_is_read_from_the_topics_name() -> None:
     assert split_partition("persistent://a/b/orders-partition-3") == ("persistent://a/b/orders", 3)
     assert split_partition("persistent://a/b/orders") == ("persistent://a/b/orders", -1)
     assert split_partition("persistent://a/b/x-partition-y") == (

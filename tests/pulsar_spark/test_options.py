@@ -15,7 +15,7 @@ GOOD = {
 }
 
 
-def test_options_are_read_whatever_their_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     # Spark passes option names in lower case.
     options = PulsarOptions.parse({name.lower(): value for name, value in GOOD.items()})
     assert options.topics == (GOOD["topic"],)
@@ -30,7 +30,7 @@ def test_an_unknown_option_is_refused_by_name_with_a_guess() -> None:
 
 
 @pytest.mark.parametrize("name", ["serviceUrl", "adminUrl"])
-def test_a_missing_option_is_named(name: str) -> None:
+def test_a_missing_option_is_reported(name: str) -> None:
     rest = {key: value for key, value in GOOD.items() if key != name}
     with pytest.raises(SettingsError, match=f"'{name}'.*missing"):
         PulsarOptions.parse(rest)
@@ -42,7 +42,7 @@ def test_a_stream_without_a_subscription_is_refused() -> None:
         PulsarStreamReader(PulsarOptions.parse(rest))
 
 
-def test_topics_are_named_in_one_way() -> None:
+def test_topics_are_given_by_exactly_one_option() -> None:
     rest = {key: value for key, value in GOOD.items() if key != "topic"}
     several = {**rest, "topics": "persistent://a/b/c, persistent://a/b/d"}
     assert PulsarOptions.parse(several).topics == ("persistent://a/b/c", "persistent://a/b/d")
@@ -53,7 +53,7 @@ def test_topics_are_named_in_one_way() -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", "non-persistent://a/b/c", "persistent://a/b", "a/b/c"])
-def test_a_topic_is_named_in_full(name: str) -> None:
+def test_a_topic_needs_its_full_name(name: str) -> None:
     with pytest.raises(SettingsError, match=f"'{name}' is not a full topic name"):
         PulsarOptions.parse({**GOOD, "topic": name})
 
@@ -110,7 +110,9 @@ def test_a_loss_is_accepted_only_with_a_table_to_record_it() -> None:
         ("canary", "must be a JSON object"),
     ],
 )
-def test_the_place_of_a_table_of_losses_has_no_credentials(given: str, says: str) -> None:
+def test_storage_options_of_the_loss_table_must_not_contain_credentials(
+    given: str, says: str
+) -> None:
     places = '{"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL": "https://s3.example.org"}'
     parsed = PulsarOptions.parse({**GOOD, "dataLossStorageOptions": places})
     assert parsed.data_loss_storage["AWS_REGION"] == "eu-west-1"

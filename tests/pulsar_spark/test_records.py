@@ -28,7 +28,7 @@ def files(table: str) -> int:
     return len(DeltaTable(table).file_uris())
 
 
-def test_many_losses_are_few_files_and_all_are_known(tmp_path: Path) -> None:
+def test_many_losses_fit_in_few_files_and_all_are_known(tmp_path: Path) -> None:
     table = LossTable(str(tmp_path / "data_loss"))
     for number in range(APPENDS):
         table.record("s", "p", (place(number), place(number + 1)), "dropped")
@@ -36,7 +36,7 @@ def test_many_losses_are_few_files_and_all_are_known(tmp_path: Path) -> None:
     assert table.recorded("s", "p", place(0)) == place(APPENDS)
 
 
-def test_completed_messages_in_chunks_go_after_days_and_the_others_stay(
+def test_completed_chunked_messages_are_dropped_after_days_and_the_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "incomplete")
@@ -68,7 +68,7 @@ def test_completed_messages_in_chunks_go_after_days_and_the_others_stay(
     )
 
 
-def test_tasks_that_append_at_a_time_lose_nothing(tmp_path: Path) -> None:
+def test_tasks_that_append_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     path = str(tmp_path / "incomplete")
     IncompleteTable(path).record([chunks("first", OPEN)])
     names = [f"m-{number}" for number in range(APPENDS)]

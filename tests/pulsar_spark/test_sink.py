@@ -158,7 +158,7 @@ def test_rows_may_or_may_not_have_a_key_and_a_partition(
     assert {row.partition for row in found.values()} == {0, 1, 2}
 
 
-def test_a_schema_or_option_that_does_not_fit_is_refused_by_name() -> None:
+def test_an_unsuitable_schema_or_option_is_refused_by_name() -> None:
     fits = StructType().add("payload", "binary").add("key", "string")
     assert SinkOptions.parse(GOOD, fits).producer_name is None
     with pytest.raises(SettingsError, match="Unknown option 'topicc'"):

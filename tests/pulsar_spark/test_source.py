@@ -70,7 +70,9 @@ def first_of(sent: list[Sent], partition: int) -> Sent:
     return min((s for s in sent if s.partition == partition), key=lambda s: s[:4])
 
 
-def test_a_batch_read_gives_what_is_there_with_its_positions(read: Read, topic: LiveTopic) -> None:
+def test_a_batch_read_returns_all_messages_with_their_positions(
+    read: Read, topic: LiveTopic
+) -> None:
     assert read() == []
     sent = topic.send(numbered(40), batched=True)
     found = [(r.partition, r.ledger, r.entry, r.batch_index, r.key, r.payload) for r in read()]
@@ -81,7 +83,7 @@ def test_positions_bound_a_batch_read_to_the_message(read: Read, topic: LiveTopi
     sent = sorted(topic.send(numbered(60), batched=True), key=lambda s: s[:4])
     mine = [s for s in sent if s.partition == 0]
     low, high = mine[3], mine[-3]
-    assert low.batch_index > 0 or mine[2].batch_index > 0, "a bound lies inside of an entry"
+    assert low.batch_index > 0 or mine[2].batch_index > 0, "no bound is inside an entry"
     name = f"{topic.name}-partition-0"
     starting = json.dumps(to_json({name: Position(*low[1:4])}))
     ending = json.dumps(to_json({name: Position(*high[1:4])}))
@@ -109,7 +111,7 @@ def iso(instant: dt.datetime) -> str:
     return instant.astimezone(dt.timezone.utc).isoformat()
 
 
-def test_compressed_and_empty_messages_come_as_they_are(read: Read, topic: LiveTopic) -> None:
+def test_compressed_and_empty_messages_arrive_unchanged(read: Read, topic: LiveTopic) -> None:
     kinds = pulsar.CompressionType
     for kind in (kinds.LZ4, kinds.ZSTD, kinds.ZLib, kinds.SNAPPY):
         produce(topic, b"squeezed " * 200, compression_type=kind)
@@ -117,7 +119,7 @@ def test_compressed_and_empty_messages_come_as_they_are(read: Read, topic: LiveT
     assert [r.payload for r in read()] == [b"squeezed " * 200] * 4 + [b""]
 
 
-def test_a_message_in_chunks_comes_whole_wherever_a_task_or_batch_ends(
+def test_a_chunked_message_arrives_whole_wherever_a_task_or_batch_ends(
     read: Read, topic: LiveTopic
 ) -> None:
     size = 11 << 20
@@ -128,7 +130,7 @@ def test_a_message_in_chunks_comes_whole_wherever_a_task_or_batch_ends(
     expected = [6, size, 7, size]
     assert [len(r.payload) for r in read()] == expected
     assert [len(r.payload) for r in read(maxBytesPerTask="1000000")] == expected
-    assert first.entry == read()[1].entry, "a message stands at its last chunk"
+    assert first.entry == read()[1].entry, "a message has the position of its last chunk"
 
 
 def test_a_huge_backlog_of_a_partition_is_read_by_several_tasks(
@@ -140,7 +142,9 @@ def test_a_huge_backlog_of_a_partition_is_read_by_several_tasks(
     assert payloads(frame.collect()) == sorted(s.payload or b"" for s in sent)
 
 
-def test_several_topics_and_a_pattern(read: Read, topic: LiveTopic, spark: SparkSession) -> None:
+def test_several_topics_and_a_pattern_are_read(
+    read: Read, topic: LiveTopic, spark: SparkSession
+) -> None:
     other = LiveTopic(topic.settings, "facts_of_old", 1)
     fiction = LiveTopic(topic.settings, "fiction", 1)
     for each in (topic, other, fiction):
@@ -179,7 +183,9 @@ def stream(spark: SparkSession, topic: LiveTopic, tmp_path: Path) -> Stream:
     return Stream(spark, tmp_path, {**base(topic), "subscription": "guard"})
 
 
-def test_a_limit_of_messages_cuts_a_backlog_into_batches(stream: Stream, topic: LiveTopic) -> None:
+def test_a_limit_of_messages_splits_a_backlog_into_batches(
+    stream: Stream, topic: LiveTopic
+) -> None:
     sent = topic.send(numbered(50))
     batches = stream.run(maxMessagesPerTrigger="20")
     assert [b["numInputRows"] for b in batches] == [20, 20, 10] or len(batches) == 3
@@ -187,7 +193,7 @@ def test_a_limit_of_messages_cuts_a_backlog_into_batches(stream: Stream, topic: 
     assert payloads(stream.rows().collect()) == sorted(s.payload or b"" for s in sent)
 
 
-def test_a_limit_of_bytes_cuts_a_backlog_into_batches(stream: Stream, topic: LiveTopic) -> None:
+def test_a_limit_of_bytes_splits_a_backlog_into_batches(stream: Stream, topic: LiveTopic) -> None:
     sent = topic.send([Outgoing(bytes(10_000), key=f"{n}") for n in range(40)])
     batches = stream.run(maxBytesPerTrigger="110000")
     assert [b["numInputRows"] <= 11 for b in batches] == [True] * len(batches)
@@ -195,7 +201,7 @@ def test_a_limit_of_bytes_cuts_a_backlog_into_batches(stream: Stream, topic: Liv
     assert stream.rows().count() == len(sent)
 
 
-def test_limits_never_tear_a_message_in_chunks(stream: Stream, topic: LiveTopic) -> None:
+def test_limits_never_split_a_chunked_message(stream: Stream, topic: LiveTopic) -> None:
     size = 11 << 20
     for letter in (b"a", b"b"):
         produce(topic, letter * size, chunking_enabled=True)
@@ -214,7 +220,7 @@ def test_a_new_stream_may_begin_at_the_end_or_at_a_position(
     assert payloads(stream.rows().collect()) == [b"10", b"11", b"12", b"13"]
 
 
-def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
+def test_progress_reports_the_position_and_the_lag_of_the_stream(
     stream: Stream, topic: LiveTopic
 ) -> None:
     sent = topic.send(numbered(30))
@@ -239,7 +245,7 @@ def test_progress_tells_where_the_stream_stands_and_how_far_it_lags(
         assert batch["latestOffset"] == last
 
 
-def test_an_offset_says_about_how_much_its_batch_holds(topic: LiveTopic) -> None:
+def test_an_offset_estimates_the_size_of_its_batch(topic: LiveTopic) -> None:
     """This also holds after an offset of an older version, which has no estimate."""
     reader = PulsarStreamReader(PulsarOptions.parse({**base(topic), "subscription": "guard"}))
     stood = reader.initialOffset()
@@ -250,15 +256,15 @@ def test_an_offset_says_about_how_much_its_batch_holds(topic: LiveTopic) -> None
         assert found is not None
         assert found.messages == count
         content = len(payload) * count
-        assert content < found.bytes < content + 100 * count, "no mean of small and large ones"
+        assert content < found.bytes < content + 100 * count, "not the mean of all messages"
         old = {name: place for name, place in stood.items() if name != "estimate"}
         assert from_json(old) == from_json(stood)
-        assert reader.latestOffset(old, ReadAllAvailable()) == old, "nothing is new"
+        assert reader.latestOffset(old, ReadAllAvailable()) == old, "there are no new messages"
         stood = old
     reader.stop()
 
 
-def test_a_stream_never_goes_back_in_a_log_that_is_the_same(topic: LiveTopic) -> None:
+def test_a_stream_never_goes_back_in_the_same_log(topic: LiveTopic) -> None:
     """A broker may report an earlier end while it loads a topic. A new cluster has another log."""
     last = max(s[1:3] for s in topic.send(numbered(20)) if s.partition == 0)
     name = f"{topic.name}-partition-0"
@@ -276,7 +282,7 @@ def test_a_stream_never_goes_back_in_a_log_that_is_the_same(topic: LiveTopic) ->
     reader.stop()
 
 
-def test_a_stream_keeps_unread_messages_by_its_subscription(
+def test_the_subscription_of_a_stream_keeps_unread_messages(
     stream: Stream, topic: LiveTopic
 ) -> None:
     topic.send(numbered(10))

@@ -23,9 +23,9 @@ from planted_shop import write_rows
 from shop_lake import ShopLake
 
 from gold.build import PROJECT, build_gold, prepare_build
+from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
-from gold.results import BuildResult
 from gold.sql_client import query_endpoint
 from gold.tables import RUNS
 from lake.settings.settings import LakeSettings
@@ -85,7 +85,7 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
     command = [sys.executable, "-m", "gold", "--available-now"]
     with subprocess.Popen(command, env=environment(settings), start_new_session=True) as running:
         try:
-            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the orders of the run")
+            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the run's orders")
         finally:
             os.killpg(running.pid, signal.SIGKILL)
     when_killed = _readable(settings)
@@ -97,7 +97,7 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
         orders = DeltaTable(staged.table_uri)
         last = orders.history(1)[0]
         sql = f"restore table gold_build.stg_orders to version as of {orders.version() - 1}"
-        assert last["operation"] == "MERGE", "the orders of the build"
+        assert last["operation"] == "MERGE", "the last commit is not the build's MERGE"
         query_endpoint(settings, sql)
 
     with pytest.raises(GoldError) as disturbed:
@@ -119,7 +119,7 @@ def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult
             last = DeltaTable(staged.table_uri).history(1)[0]
             return bool(last["version"] > published and last["operation"] == "MERGE")
 
-        until(lambda: running.done() or is_staged(), "the orders of the build")
+        until(lambda: running.done() or is_staged(), "the build's orders")
         if not running.done():
             os.kill(build.process.pid, signal.SIGSTOP)
             try:

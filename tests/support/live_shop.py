@@ -18,7 +18,7 @@ DEADLINE_SECONDS = 300
 def until(condition: Callable[[], bool], what: str, seconds: int = DEADLINE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"timed out after {seconds} s, waiting for {what}"
         threading.Event().wait(0.1)
 
 

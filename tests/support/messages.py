@@ -23,7 +23,7 @@ person = "int"
 [topics.visits.lookups]
 visitor = {{ topic = "people", on = "person" }}
 """
-"""A topic file to format with more fields of each topic."""
+"""Template of a topic file, to be formatted with additional fields for `people` and `visits`."""
 
 
 def message(topic: str, entry: int, key: object, payload: bytes | None) -> Message:

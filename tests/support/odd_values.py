@@ -204,5 +204,4 @@ UNREADABLE: list[tuple[Any, Any, int]] = [
     for value in (2**63 - 1, -(2**63), 253402300800000000)
 ]
 UNREADABLE += [(_logical("int", "date"), "int", value) for value in (2**31 - 1, -(2**31), -719163)]
-"""The same whose value is beyond what Python can hold: the type that is declared, that is written,
-and the value."""
+"""Odd values in Avro that Python cannot represent, as (declared type, written type, value)."""

@@ -54,7 +54,7 @@ def program() -> Path:
     if not built.exists():
         go = shutil.which("go")
         if go is None:
-            pytest.skip("Go is not installed, which builds the S3 server (Debian: golang)")
+            pytest.skip("Go (Debian package golang), which builds the S3 server, is not installed")
         folder = built.with_name(f".{built.name}-{os.getpid()}")
         done = subprocess.run(
             [go, "install", "-ldflags=-s -w", f"{MODULE}/cmd/versitygw@{VERSION}"],
@@ -68,7 +68,7 @@ def program() -> Path:
         said = subprocess.run(
             [go, "version", "-m", folder / "versitygw"], capture_output=True, text=True, check=True
         )
-        assert CHECKSUM in said.stdout, "the S3 server is not the one that is pinned"
+        assert CHECKSUM in said.stdout, "the S3 server is not the pinned version"
         (folder / "versitygw").replace(built)
         folder.rmdir()
     return built

@@ -27,12 +27,12 @@ OTHERS = [
 
 def environment_of(pid: int) -> dict[str, str]:
     file = Path(f"/proc/{pid}/environ")
-    until(lambda: "PATH=" in file.read_text(), "its environment")  # empty while it starts
+    until(lambda: "PATH=" in file.read_text(), "the environment")  # empty while it starts
     pairs = file.read_text().split("\0")
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
-def test_dbt_finds_the_password_of_the_endpoint_and_no_other_secret(
+def test_dbt_gets_the_password_of_the_endpoint_and_no_other_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert {"LAKEHOUSE_PULSAR_TOKEN", "LAKEHOUSE_SQL_PASSWORD"} <= {*SECRETS}
@@ -49,13 +49,13 @@ def test_dbt_finds_the_password_of_the_endpoint_and_no_other_secret(
     assert found["LAKEHOUSE_DBT_SCHEMA"] == "gold_build"
 
 
-def test_the_embedded_broker_finds_no_secret(broker: Broker) -> None:
+def test_the_embedded_broker_gets_no_secret(broker: Broker) -> None:
     found = environment_of(broker.pid)
     assert "PATH" in found
     assert not CREDENTIALS.keys() & found.keys()  # the suite has set them
 
 
-def test_a_home_whose_name_pulsar_cannot_take_is_refused(tmp_path: Path) -> None:
+def test_a_home_whose_name_pulsar_cannot_handle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         SettingsError, match="Pulsar does not accept ' ' in a path. Set LAKEHOUSE_HOME"
     ):

@@ -16,7 +16,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_line_beats_the_environment_beats_the_file(
+def test_the_command_line_overrides_the_environment_which_overrides_the_file(
     empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load_settings().sql_port == 10_000
@@ -40,13 +40,13 @@ def test_an_unknown_name_in_the_file_is_refused(empty_folder: Path) -> None:
         load_settings()
 
 
-def test_a_file_that_is_no_toml_is_refused(empty_folder: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused(empty_folder: Path) -> None:
     (empty_folder / "lakehouse.toml").write_text("sql_port 1\n")
     with pytest.raises(SettingsError, match="lakehouse.toml"):
         load_settings()
 
 
-def test_a_value_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_value_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKEHOUSE_SQL_PORT", "70000")
     with pytest.raises(SettingsError, match="Setting 'sql_port'.*LAKEHOUSE_SQL_PORT"):
         load_settings()
@@ -57,14 +57,14 @@ def test_a_value_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     "address",
     ["s3a://bucket/lake", "gs://bucket", "hdfs://host:8020/lake", "s3://bucket/..", "s3://b'x/y"],
 )
-def test_an_address_of_another_store_is_refused(name: str, address: str) -> None:
+def test_an_address_of_an_unsupported_store_is_refused(name: str, address: str) -> None:
     known = "a folder or s3://BUCKET/PREFIX" if name == "lake" else "a folder"
     refusal = rf"Setting '{name}'.* is an address that is not supported: name {known}, see docs"
     with pytest.raises(SettingsError, match=refusal):
         load_settings(**{name: address})
 
 
-def test_tables_may_lie_in_a_bucket_and_checkpoints_may_not(
+def test_tables_may_be_in_a_bucket_but_checkpoints_may_not(
     empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_LAKE", "s3://bucket/some/prefix/")
@@ -77,7 +77,7 @@ def test_tables_may_lie_in_a_bucket_and_checkpoints_may_not(
     assert load_settings(lake=empty_folder).accept_data_loss
 
 
-def test_the_secret_of_pseudonyms_is_no_plain_setting_and_no_guessable_one(
+def test_the_pseudonym_secret_is_neither_a_plain_setting_nor_guessable(
     empty_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert load_settings().pseudonyms is None

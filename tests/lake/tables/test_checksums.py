@@ -49,7 +49,7 @@ def seen(spark: SparkSession, settings: LakeSettings) -> tuple[dict[str, Any], i
     return {**known, "files": snapshot.numOfFiles(), "bytes": snapshot.sizeInBytes()}, jobs
 
 
-def test_it_says_what_the_log_says_and_spares_the_job(
+def test_a_checksum_file_agrees_with_the_log_and_saves_a_job(
     spark: SparkSession, settings: LakeSettings
 ) -> None:
     TABLE.create(settings)
@@ -61,10 +61,10 @@ def test_it_says_what_the_log_says_and_spares_the_job(
         checksum(settings, version).unlink()
         assert seen(spark, settings)[0] == with_checksum
     assert with_checksum["files"] == 1
-    assert seen(spark, settings)[1] > 0, "without it a job is needed"
+    assert seen(spark, settings)[1] > 0, "without a checksum file Spark needs a job"
 
 
-def test_spark_goes_on_from_it(spark: SparkSession, settings: LakeSettings) -> None:
+def test_spark_continues_from_a_checksum_file(spark: SparkSession, settings: LakeSettings) -> None:
     TABLE.create(settings)
     table = DirectTable(TABLE, settings)
     for n in range(3):
@@ -83,7 +83,7 @@ def test_spark_goes_on_from_it(spark: SparkSession, settings: LakeSettings) -> N
     assert seen(spark, settings)[0]["bytes"] == ours["tableSizeBytes"]
 
 
-def test_old_ones_go(
+def test_old_checksum_files_are_deleted(
     spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checksums, "KEPT_VERSIONS", 2)

@@ -44,7 +44,7 @@ def test_a_table_can_be_changed_and_read_whatever_its_folder_is_called(
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a\\b"])
-def test_a_folder_that_readers_of_delta_take_otherwise_is_refused(
+def test_a_folder_name_that_delta_readers_misinterpret_is_refused(
     name: str, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match="in its name, which Delta's readers misinterpret"):

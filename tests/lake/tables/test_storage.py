@@ -87,7 +87,7 @@ def test_tables_are_found_read_linked_and_deleted(lake: LakeSettings) -> None:
     assert list(delta_tables(lake, "gold")) == ["b"]
 
 
-def test_small_files_become_one_and_old_ones_are_deleted(
+def test_small_files_are_compacted_and_old_ones_are_deleted(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake.model_copy(update={"history_days": 0})
@@ -135,7 +135,7 @@ def test_files_are_listed_read_and_deleted_one_by_one(lake: LakeSettings) -> Non
     assert files_below(lake, f"{place}s") == {}
 
 
-def test_commits_that_race_are_all_there(bucket: LakeSettings) -> None:
+def test_concurrent_commits_all_succeed(bucket: LakeSettings) -> None:
     place = TABLE.path(bucket)
     append(bucket, place)
     with ThreadPoolExecutor(8) as pool:
@@ -144,13 +144,13 @@ def test_commits_that_race_are_all_there(bucket: LakeSettings) -> None:
     assert open_table(bucket, place).to_pyarrow_table().num_rows == 25
 
 
-def test_what_is_configured_has_no_credentials(bucket: LakeSettings, s3: S3Server) -> None:
+def test_the_configuration_contains_no_credentials(bucket: LakeSettings, s3: S3Server) -> None:
     told = {**spark_options(bucket), **(storage_options(bucket) or {})}
     assert SECRET not in str(told) + repr(bucket)
     assert told["spark.hadoop.fs.s3a.endpoint"] == told["AWS_ENDPOINT_URL"] == s3.address
 
 
-def test_a_bucket_that_is_not_there_or_lets_nobody_in_is_told(
+def test_a_missing_or_forbidden_bucket_is_reported(
     bucket: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_bucket(bucket)
@@ -168,7 +168,7 @@ def test_a_bucket_that_is_not_there_or_lets_nobody_in_is_told(
     assert "ACCESS_DENIED" in found.found or "SIGNATURE" in found.found.upper()
 
 
-def test_the_server_and_region_are_found_where_clients_of_aws_look(
+def test_the_server_and_region_are_found_where_aws_clients_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"):
@@ -187,7 +187,7 @@ def test_the_server_and_region_are_found_where_clients_of_aws_look(
     assert spark_options(load_settings()) == {}
 
 
-def test_the_jars_for_s3_are_those_of_sparks_hadoop_and_fetched_where_needed() -> None:
+def test_the_jars_for_s3_match_sparks_hadoop_and_are_fetched_only_if_needed() -> None:
     assert jar_groups(load_settings()) == ("spark",)
     assert jar_groups(load_settings(lake="s3://bucket")) == ("spark", "s3")
     [bundled] = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
@@ -197,7 +197,7 @@ def test_the_jars_for_s3_are_those_of_sparks_hadoop_and_fetched_where_needed() -
     assert f"`org.apache.hadoop:hadoop-aws:{versions['hadoop-aws']}`" in DOCS.read_text()
 
 
-def test_what_is_not_done_in_a_bucket_is_refused_by_name(tmp_path: Path) -> None:
+def test_commands_that_do_not_support_a_bucket_are_refused_by_name(tmp_path: Path) -> None:
     require_folder(load_settings(home=tmp_path), "lakehouse demo", "of a reason")
     with pytest.raises(SettingsError, match=r"lakehouse demo does not support a lake on S3 yet: o"):
         require_folder(load_settings(lake="s3://bucket"), "lakehouse demo", "of a reason")

@@ -16,7 +16,7 @@ def rows(path: str, version: int | None = None) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_it_has_the_rows_of_the_other_after_one_commit_and_not_before(
+def test_a_table_has_the_rows_of_the_other_after_one_commit_and_not_before(
     tmp_path: Path, whole: bool
 ) -> None:
     lake = load_settings(home=tmp_path)

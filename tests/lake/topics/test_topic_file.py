@@ -44,7 +44,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_the_shops_topics_are_as_the_messages_are_documented() -> None:
+def test_the_shops_topics_match_the_documented_messages() -> None:
     topics = load_topics(SHOP_TOPICS)
     assert [topic.name for topic in topics.changelogs()] == ["users", "items"]
     [orders] = topics.events()
@@ -65,7 +65,7 @@ def test_the_shops_topics_are_as_the_messages_are_documented() -> None:
     ]
 
 
-def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
+def test_a_custom_topic_file_is_read(tmp_path: Path) -> None:
     topics = load_topics(write(tmp_path, GOOD))
     assert topics.topics["users"].fields["parentUserId"].nullable
     assert not topics.topics["users"].fields["id"].nullable
@@ -143,7 +143,7 @@ def test_a_topic_file_of_ones_own_is_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_with_its_place(
+def test_a_mistake_is_reported_with_its_location(
     tmp_path: Path, was: str, becomes: str, says: str
 ) -> None:
     path = write(tmp_path, GOOD.replace(was, becomes, 1))
@@ -159,7 +159,7 @@ def test_two_lookups_cannot_name_the_same_view(tmp_path: Path) -> None:
         load_topics(write(tmp_path, GOOD + again))
 
 
-def test_an_absent_file_says_how_to_name_another(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_says_how_to_name_another(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot read the topic file.*--topics"):
         load_topics(tmp_path / "none.toml")
 
@@ -198,7 +198,7 @@ def declared(names: dict[str, str]) -> dict[str, Any]:
     return {"topics": {"users": users, names["topic"]: orders}, "views": {names["view"]: seen}}
 
 
-def test_each_name_has_its_place() -> None:
+def test_each_kind_of_name_is_accepted() -> None:
     assert TopicFile.model_validate(declared(NAMES)).views["seen"].columns["name"] == "string"
 
 
@@ -206,7 +206,7 @@ SQL = st.text(st.sampled_from("ab_1 ,;.()'\"`-/*\\\n\0é=$"), min_size=1)
 
 
 @given(place=st.sampled_from(sorted(NAMES)), name=st.text(min_size=1) | SQL)
-def test_no_name_can_be_more_than_a_name_in_sql(place: str, name: str) -> None:
+def test_no_name_can_inject_sql(place: str, name: str) -> None:
     with contextlib.suppress(ValidationError):
         TopicFile.model_validate(declared({**NAMES, place: name}))
         harmless = r"[a-z]+(\([0-9]+,[0-9]+\))?" if place == "type" else r"[A-Za-z][A-Za-z0-9_]*"

@@ -11,7 +11,7 @@ from lakehouse.erasure.purge import delete_torn, purge
 from pulsar_spark.errors import LakehouseError
 
 
-def test_a_purged_table_has_its_rows_and_its_version_and_no_past(tmp_path: Path) -> None:
+def test_a_purged_table_keeps_its_rows_and_version_but_no_history(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path)
     path = tmp_path / "a table"
     for n in range(3):

@@ -52,13 +52,13 @@ def only(found: Iterable[Finding], state: str, *says: str) -> None:
         assert words in f"{finding.found} {finding.remedy}"
 
 
-def test_an_unfit_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsuitable_python_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     only(doctor.python(), "ok")
     monkeypatch.setattr(platform, "python_version", lambda: "3.8.1")
     only(doctor.python(), "fail", "3.8.1, but", ">=3.10")
 
 
-def test_packages_that_are_missing_or_of_another_version_are_named(
+def test_missing_packages_and_wrong_versions_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     only(doctor.packages(), "ok", "pyspark 4.2.0")
@@ -69,14 +69,14 @@ def test_packages_that_are_missing_or_of_another_version_are_named(
     only(doctor.packages(), "fail", *says)
 
 
-def test_a_java_that_will_not_do_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsuitable_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     only(doctor.java(), "fail", "has no working bin/java", "unset it")
     monkeypatch.setattr(doctor, "find_java", lambda: tmp_path / "java")
     only(doctor.java(), "fail", "does not run", "Install Java 17 or 21")
 
 
-def test_jars_that_are_not_those_of_the_lock_are_named(tmp_path: Path) -> None:
+def test_jars_that_differ_from_the_lock_are_reported(tmp_path: Path) -> None:
     settings = load_settings(cache=tmp_path, **ELSEWHERE)
     locked = read_lock("spark")
     folder = jar_folder(settings, "spark", locked)
@@ -90,7 +90,7 @@ def test_jars_that_are_not_those_of_the_lock_are_named(tmp_path: Path) -> None:
     only(doctor.jars(settings), "fail", "different from jars.lock: more.jar")
 
 
-def test_a_variable_that_is_no_setting_is_named_with_the_nearest() -> None:
+def test_an_unknown_variable_is_reported_with_the_nearest_setting() -> None:
     profiles = (PROJECT / "profiles.yml").read_text()
     read_by_dbt = dict.fromkeys(re.findall(r"LAKEHOUSE_\w+", profiles), "x")
     only(doctor.variables({**read_by_dbt, "LAKEHOUSE_RESTARTS": "1", "PATH": "x"}), "ok")
@@ -98,7 +98,7 @@ def test_a_variable_that_is_no_setting_is_named_with_the_nearest() -> None:
     only(doctor.variables({"LAKEHOUSE_RESTART": "1"}), "warn", *says)
 
 
-def test_folders_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+def test_unwritable_folders_are_reported(tmp_path: Path) -> None:
     settings = load_settings(home=tmp_path / "home", cache=tmp_path)
     only(doctor.folders(settings), "ok")
     assert not settings.home_dir.exists()
@@ -107,7 +107,7 @@ def test_folders_that_cannot_be_written_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("free", "state"), [(0.5, "fail"), (2, "warn"), (100, "ok")])
-def test_a_full_disk_is_told_before_it_stops_the_lake(
+def test_a_full_disk_is_reported_before_it_stops_the_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: float, state: str
 ) -> None:
     usage = SimpleNamespace(free=free * GIB)
@@ -115,7 +115,7 @@ def test_a_full_disk_is_told_before_it_stops_the_lake(
     only(doctor.disk(load_settings(home=tmp_path)), state, f"{free:.1f} GiB free")
 
 
-def test_a_port_in_use_is_named_unless_we_serve_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_in_use_is_reported_unless_we_serve_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gold.sql_client.CONNECT_SECONDS", 0.1)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -138,10 +138,10 @@ def test_a_port_in_use_is_named_unless_we_serve_there(monkeypatch: pytest.Monkey
     only(doctor.ports(settings, answers=False), "ok", "free")
 
 
-def test_an_endpoint_that_does_not_let_us_in_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_rejects_us_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: LakeSettings) -> bool:
-        message = "It rejected the user 'anna'. Set LAKEHOUSE_SQL_PASSWORD_FILE."
-        raise SqlError(message)
+        what = "It rejected the user 'anna'."
+        raise SqlError(what, "Set LAKEHOUSE_SQL_PASSWORD_FILE.")
 
     monkeypatch.setattr(doctor, "endpoint_running", refuse)
     with socket.socket() as listener:
@@ -155,7 +155,7 @@ def test_an_endpoint_that_does_not_let_us_in_is_told(monkeypatch: pytest.MonkeyP
     assert (served.state, served.check) == ("ok", f"port {port}")
 
 
-def test_an_absent_broker_is_told_and_one_that_was_not_tried(
+def test_a_missing_broker_and_an_untested_version_are_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     away = load_settings(**ELSEWHERE)
@@ -192,7 +192,7 @@ def landed(tmp_path: Path) -> LakeSettings:
     return settings
 
 
-def test_a_checkpoint_and_a_table_that_agree_are_well(landed: LakeSettings, tmp_path: Path) -> None:
+def test_a_checkpoint_and_a_table_that_agree_are_ok(landed: LakeSettings, tmp_path: Path) -> None:
     tables = [bronze_table("o")]
     only(doctor.streams(landed, QUERY, tables), "ok", "agrees with its tables, batch 3")
     new = load_settings(home=tmp_path / "new")
@@ -204,6 +204,7 @@ def test_a_checkpoint_and_a_table_that_agree_are_well(landed: LakeSettings, tmp_
     ("file", "content", "says"),
     [
         (IDENTITY, "{", "empty or torn"),
+        ("metadata", "{", "metadata is empty or torn"),
         (IDENTITY, '{"checkpoint": "x"}', "was written from another checkpoint"),
         ("offsets/3", "v1", "offsets/3 is torn"),
         ("commits/3", "v1", "commits/3 is torn"),
@@ -216,14 +217,14 @@ def test_a_checkpoint_and_a_table_that_agree_are_well(landed: LakeSettings, tmp_
         ),
     ],
 )
-def test_what_keeps_a_stream_from_going_on_is_named(
+def test_whatever_keeps_a_stream_from_continuing_is_reported(
     landed: LakeSettings, file: str, content: str, says: str
 ) -> None:
     (Path(landed.checkpoint_path(QUERY)) / file).write_text(content)
     only(doctor.streams(landed, QUERY, [bronze_table("o")]), "fail", says)
 
 
-def test_a_table_that_is_gone_or_another_is_named(landed: LakeSettings) -> None:
+def test_a_missing_or_replaced_table_is_reported(landed: LakeSettings) -> None:
     path = landed.table_path("bronze", "o")
     writer = DeltaTable(path).metadata().configuration
     shutil.rmtree(path)
@@ -257,6 +258,27 @@ class ToldAdmin:
         return {"earliestMsgPublishTimeInBacklog": oldest, **backlog}
 
 
+def test_a_topic_with_a_torn_checkpoint_is_reported(
+    landed: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (Path(landed.checkpoint_path(QUERY)) / IDENTITY).write_text("{")
+    monkeypatch.setattr(PulsarAdmin, "partitions", lambda _, topic: [topic])
+    found = doctor.declared_topics(landed, events("o", 1))
+    only(found, "fail", "empty or torn, perhaps by a power cut Restore the table")
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(403, "refused GET"), (503, "does not answer (503 Service Unavailable)")],
+)
+def test_a_broker_that_does_not_answer_for_a_topic_is_reported_with_a_remedy(
+    landed: LakeSettings, monkeypatch: pytest.MonkeyPatch, status: int, says: str
+) -> None:
+    monkeypatch.setattr("pulsar_spark.broker.admin.DEADLINE_SECONDS", 0)
+    monkeypatch.setattr(PulsarAdmin, "_send", lambda *_, **__: httpx.Response(status))
+    only(doctor.declared_topics(landed, events("o", 1)), "fail", says)
+
+
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 EVICTING = {"policy": "consumer_backlog_eviction", "limitSize": -1, "limitTime": -1}
 
@@ -274,14 +296,14 @@ EVICTING = {"policy": "consumer_backlog_eviction", "limitSize": -1, "limitTime":
         ({"backlogQuotaMap": {"message_age": EVICTING}}, []),
     ],
 )
-def test_a_loss_is_near_from_half_of_what_is_allowed_on(
+def test_a_loss_is_near_from_half_of_the_limit_on(
     landed: LakeSettings, policies: dict[str, Any], near: list[bool]
 ) -> None:
     admin: Any = ToldAdmin(**policies)
     assert [risk.is_near for risk in risks(admin, landed, "o", NOW)] == near
 
 
-def test_what_a_broker_may_drop_of_a_real_topic_is_told(
+def test_messages_that_a_broker_may_drop_from_a_real_topic_are_reported(
     broker: Broker, settings: LakeSettings
 ) -> None:
     topics = events("o", 2)
@@ -308,7 +330,7 @@ def test_what_a_broker_may_drop_of_a_real_topic_is_told(
     def found() -> list[Finding]:
         return list(doctor.declared_topics(settings, topics))
 
-    until(lambda: len(found()) == 2 and "0:00:00 old" not in found()[0].found, "policies hold")
+    until(lambda: len(found()) == 2 and "0:00:00 old" not in found()[0].found, "the policies")
     assert {each.state for each in found()} == {"warn"}
     assert "expire unread after 1 day, 3:46:40" in found()[0].found
     assert "drops unread messages (consumer_backlog_eviction)" in found()[1].found
@@ -316,7 +338,7 @@ def test_what_a_broker_may_drop_of_a_real_topic_is_told(
     assert "bronze has not started to read the topic" in found()[-1].found
 
 
-def test_a_lake_that_is_well_is_found_well(shop_lake: ShopLake) -> None:
+def test_a_healthy_lake_passes_all_checks(shop_lake: ShopLake) -> None:
     found = doctor.examine(shop_lake.settings, shop_lake.topics)
     assert {each.check for each in found} >= {"stream silver", "topic orders", "broker", "disk"}
     assert [each for each in found if each.state != "ok" and each.check != "disk"] == []

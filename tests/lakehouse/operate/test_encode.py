@@ -38,7 +38,7 @@ def encoder(topic: str, row: dict[str, str]) -> RowEncoder:
     return RowEncoder(TOPICS[topic], list(row), "file.csv")
 
 
-def test_a_user_has_minus_one_where_a_value_is_absent() -> None:
+def test_a_user_has_minus_one_for_a_missing_value() -> None:
     message = encoder("users", USER).encode(USER, 2)
     assert message.key == "0"
     assert message.event_time_ms is None
@@ -58,7 +58,7 @@ def test_an_order_is_keyed_by_invoice_at_the_time_it_was_created() -> None:
     message = encoder("orders", ORDER).encode(ORDER, 2)
     assert message.key == "5"
     assert message.event_time_ms == 1_489_876_293_000
-    assert b'"price":13.750000000000002,' in message.value, "a price goes as it is written"
+    assert b'"price":13.750000000000002,' in message.value, "a price keeps all its digits"
     assert json.loads(message.value)["paidAt"] == -1
 
 
@@ -78,16 +78,14 @@ def test_times_without_an_offset_are_utc() -> None:
         ("created_at", "yesterday", "'yesterday', which is not a valid timestamp_ms"),
     ],
 )
-def test_a_cell_that_does_not_fit_is_named_with_its_place(
-    column: str, cell: str, says: str
-) -> None:
+def test_an_invalid_cell_is_reported_with_its_location(column: str, cell: str, says: str) -> None:
     row = {**ORDER, column: cell}
     with pytest.raises(EncodeError) as error:
         encoder("orders", row).encode(row, 9)
     assert says in str(error.value)
 
 
-def test_a_missing_column_is_named_before_anything_is_sent() -> None:
+def test_a_missing_column_is_reported_before_anything_is_sent() -> None:
     columns = {name: cell for name, cell in ORDER.items() if name != "price"}
     with pytest.raises(EncodeError, match="no column 'price' for field 'price' of topic 'orders'"):
         encoder("orders", columns)

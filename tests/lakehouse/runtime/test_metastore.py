@@ -180,7 +180,7 @@ def settings(tmp_path: Path) -> LakeSettings:
     )
 
 
-def test_hive_is_told_where_a_metastore_is(settings: LakeSettings) -> None:
+def test_hive_is_configured_for_each_kind_of_metastore(settings: LakeSettings) -> None:
     told = properties(settings)
     option = "javax.jdo.option.Connection"
     assert told[f"{option}URL"] == "jdbc:postgresql://db.example.org/lake?sslmode=verify-full"
@@ -197,7 +197,7 @@ def test_hive_is_told_where_a_metastore_is(settings: LakeSettings) -> None:
     assert (catalog_implementation(none), jar_groups(none)) == ("in-memory", ("spark",))
 
 
-def test_tables_are_made_in_a_database_alone(settings: LakeSettings) -> None:
+def test_the_schema_is_created_only_in_a_database(settings: LakeSettings) -> None:
     service = settings.model_copy(update={"metastore": "thrift://hms.example.org:9083"})
     with (
         pytest.raises(SettingsError, match="does not name a PostgreSQL database"),
@@ -214,7 +214,7 @@ def test_tables_are_made_in_a_database_alone(settings: LakeSettings) -> None:
         "jdbc:postgresql://h/d?user=hive&password=x",  # pragma: allowlist secret
     ],
 )
-def test_what_is_no_metastore_is_refused(unfit: str) -> None:
+def test_an_invalid_metastore_is_refused(unfit: str) -> None:
     with pytest.raises(SettingsError, match="'metastore'") as refused:
         load_settings(metastore=unfit)
     assert "word@" not in str(refused.value)

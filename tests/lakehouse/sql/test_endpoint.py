@@ -12,7 +12,7 @@ from pyhive import hive
 from shop_lake import ShopLake, joined, read_shop
 from sqlalchemy import create_engine, inspect, text
 
-from gold.results import BuildResult
+from gold.dbt.results import BuildResult
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
 from lake.settings.settings import LakeSettings
 from lakehouse import cli
@@ -29,9 +29,7 @@ def names(cursor: hive.Cursor, sql: str, column: int) -> set[str]:
     return {row[column] for row in cursor.fetchall()}
 
 
-def test_all_layers_are_there_with_their_tables_and_views(
-    cursor: hive.Cursor, gold: BuildResult
-) -> None:
+def test_all_layers_have_their_tables_and_views(cursor: hive.Cursor, gold: BuildResult) -> None:
     assert names(cursor, "show databases", 0) >= {"bronze", "silver", "gold"}
     assert names(cursor, "show tables in bronze", 1) >= {"users", "items", "orders"}
     assert names(cursor, "show tables in silver", 1) >= {
@@ -42,7 +40,7 @@ def test_all_layers_are_there_with_their_tables_and_views(
     assert names(cursor, "show tables in gold", 1) >= gold.published.versions.keys()
 
 
-def test_an_order_comes_with_its_user_and_item_in_their_types(
+def test_an_order_has_its_user_and_item_with_their_types(
     cursor: hive.Cursor, shop_files: Path
 ) -> None:
     lines = joined(read_shop(shop_files))
@@ -86,7 +84,7 @@ def test_a_statement_that_fails_says_why_in_one_line(endpoint: LakeSettings) -> 
         query_endpoint(endpoint, "selec 1")
 
 
-def test_an_endpoint_that_runs_is_seen(endpoint: LakeSettings) -> None:
+def test_a_running_endpoint_is_detected(endpoint: LakeSettings) -> None:
     assert endpoint_running(endpoint)
     assert not endpoint_running(endpoint.model_copy(update={"sql_port": 1}))
 
@@ -98,7 +96,7 @@ def test_an_endpoint_that_runs_is_seen(endpoint: LakeSettings) -> None:
         ("json", '[{"a": 1, "b": "x", "c": "1.50", "d": null}]\n'),
     ],
 )
-def test_lakehouse_sql_prints_the_result_alone(
+def test_lakehouse_sql_prints_only_the_result(
     endpoint: LakeSettings,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -92,7 +92,7 @@ def test_loopback_is_what_other_machines_cannot_reach(host: str, expected: bool)
     assert is_loopback(host) is expected
 
 
-def test_nothing_open_listens_beyond_loopback_unless_asked(
+def test_nothing_insecure_listens_beyond_loopback_unless_allowed(
     settings: LakeSettings, tmp_path: Path
 ) -> None:
     require_guard(settings)
@@ -111,7 +111,7 @@ def test_nothing_open_listens_beyond_loopback_unless_asked(
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])
-def test_commands_refuse_it_before_they_start_anything(
+def test_commands_refuse_an_insecure_endpoint_before_they_start_anything(
     settings: LakeSettings, monkeypatch: pytest.MonkeyPatch, run: Run, command: str
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_SQL_HOST", "0.0.0.0")  # noqa: S104
@@ -151,7 +151,7 @@ def test_a_user_is_added_listed_and_removed(settings: LakeSettings, run: Run) ->
         ("a" * 65, PASSWORD, "up to 64"),
     ],
 )
-def test_a_user_that_does_not_fit_is_refused(
+def test_an_invalid_user_is_refused(
     settings: LakeSettings, name: str, password: str, says: str
 ) -> None:
     with pytest.raises(SettingsError, match=says):
@@ -185,7 +185,7 @@ def test_secrets_that_others_may_read_are_not_used(settings: LakeSettings, tmp_p
         credentials(client)
 
 
-def test_a_password_is_given_once_and_in_no_settings_file(
+def test_a_password_is_given_only_once_and_not_in_a_settings_file(
     settings: LakeSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "lakehouse.toml").write_text(f"sql_password = '{PASSWORD}'\n")
@@ -201,13 +201,13 @@ def test_a_password_is_given_once_and_in_no_settings_file(
         credentials(given.model_copy(update={"sql_password_file": tmp_path / "x"}))
 
 
-def test_a_password_leaves_the_machine_by_tls_alone(settings: LakeSettings) -> None:
+def test_a_password_leaves_the_machine_only_over_tls(settings: LakeSettings) -> None:
     update = {"sql_host": "192.0.2.1", "sql_password": SecretStr(PASSWORD)}
     with pytest.raises(SettingsError, match="192.0.2.1 as plain text.*LAKEHOUSE_SQL_TLS"):
         connect(settings.model_copy(update=update))
 
 
-def test_certificates_that_do_not_fit_are_named(settings: LakeSettings, tmp_path: Path) -> None:
+def test_unsuitable_certificates_are_reported(settings: LakeSettings, tmp_path: Path) -> None:
     served = with_tls(settings, tmp_path)
     key, _ = read_certificates(served)
     assert_refused(settings.model_copy(update={"sql_tls": True}), "CERTIFICATE_FILE", "KEY_FILE")
@@ -238,7 +238,7 @@ def encrypted(key: Any) -> bytes:
     return found
 
 
-def test_the_key_store_is_private_and_its_password_new_each_time(
+def test_the_key_store_is_private_and_has_a_new_password_each_time(
     settings: LakeSettings, tmp_path: Path
 ) -> None:
     served = with_tls(settings, tmp_path)
@@ -253,7 +253,7 @@ def test_the_key_store_is_private_and_its_password_new_each_time(
 
 
 @pytest.mark.parametrize(("days", "state"), [(-1, "fail"), (13, "warn"), (15, "ok")])
-def test_the_doctor_tells_when_a_certificate_ends(
+def test_the_doctor_reports_when_a_certificate_expires(
     settings: LakeSettings, tmp_path: Path, days: int, state: str
 ) -> None:
     end = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=days, hours=1)

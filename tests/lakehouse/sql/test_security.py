@@ -20,7 +20,7 @@ from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
 
 from gold.build import build_gold, prepare_build
-from gold.dbt import run_dbt
+from gold.dbt.process import run_dbt
 from gold.errors import GoldError
 from gold.sql_client import SqlError, connect, endpoint_running, plain_sasl, query_endpoint
 from gold.tables import BUILT
@@ -108,7 +108,7 @@ def refusal(settings: LakeSettings) -> str:
     return str(error.value)
 
 
-def test_who_knows_the_password_gets_in(secured: LakeSettings, shop_lake: ShopLake) -> None:
+def test_the_right_password_is_accepted(secured: LakeSettings, shop_lake: ShopLake) -> None:
     count = "select count(*) as orders from silver.enriched_orders"
     for _ in range(2):  # the second time without hashing
         assert query_endpoint(secured, count) == (["orders"], [(len(shop_lake.enriched()),)])
@@ -130,14 +130,16 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("user", "password"), WRONG.values(), ids=WRONG)
-def test_others_do_not(secured: LakeSettings, tmp_path: Path, user: str, password: str) -> None:
+def test_wrong_credentials_are_rejected(
+    secured: LakeSettings, tmp_path: Path, user: str, password: str
+) -> None:
     said = refusal(knowing(secured, user, password, tmp_path))
     assert f"rejected the user '{user}'" in said
     assert "LAKEHOUSE_SQL_PASSWORD_FILE" in said
     assert PASSWORD[:-1] not in said
 
 
-def test_no_password_is_none_that_fits(secured: LakeSettings) -> None:
+def test_a_missing_password_is_rejected(secured: LakeSettings) -> None:
     assert "rejected the user 'anna'" in refusal(changed(secured, sql_password_file=None))
     context = ssl.create_default_context(cafile=secured.sql_tls_trust_certs_file)
     socket = TSSLSocket("localhost", secured.sql_port, ssl_context=context)
@@ -145,7 +147,9 @@ def test_no_password_is_none_that_fits(secured: LakeSettings) -> None:
         hive.Connection(username="anna", thrift_transport=plain_sasl(socket, "anna", ""))
 
 
-def test_a_user_is_let_in_and_out_while_it_runs(secured: LakeSettings, tmp_path: Path) -> None:
+def test_users_can_be_added_and_removed_while_the_endpoint_runs(
+    secured: LakeSettings, tmp_path: Path
+) -> None:
     carl = knowing(secured, "carl", "an entirely other one", tmp_path)
     assert "rejected the user 'carl'" in refusal(carl)
     add_user(secured, "carl", "an entirely other one")
@@ -158,7 +162,7 @@ def test_a_user_is_let_in_and_out_while_it_runs(secured: LakeSettings, tmp_path:
     assert "rejected the user 'carl'" in refusal(carl)
 
 
-def test_only_a_certificate_for_the_host_of_a_known_authority_is_trusted(
+def test_only_a_certificate_for_the_host_from_a_known_authority_is_trusted(
     secured: LakeSettings, certificates: Path
 ) -> None:
     stranger = changed(secured, sql_tls_trust_certs_file=certificates / "stranger.pem")
@@ -173,7 +177,7 @@ def test_only_a_certificate_for_the_host_of_a_known_authority_is_trusted(
     assert "LAKEHOUSE_SQL_HOST" in by_number
 
 
-def test_tls_and_plain_text_do_not_come_to_speak(
+def test_tls_and_plain_text_cannot_connect_to_each_other(
     secured: LakeSettings, endpoint: LakeSettings
 ) -> None:
     assert "accepts only TLS. Set LAKEHOUSE_SQL_TLS=true" in refusal(
@@ -183,7 +187,9 @@ def test_tls_and_plain_text_do_not_come_to_speak(
     assert "does not speak TLS" in refusal(changed(endpoint, sql_tls=True, **trust))
 
 
-def test_jdbc_clients_get_in(secured: LakeSettings, certificates: Path, tmp_path: Path) -> None:
+def test_jdbc_clients_can_connect(
+    secured: LakeSettings, certificates: Path, tmp_path: Path
+) -> None:
     add_user(secured, "dora", "a-dozen-of-letters")
     (tmp_path / "password").write_text("a-dozen-of-letters")
     known = x509.load_pem_x509_certificate((certificates / "ca.pem").read_bytes())
@@ -207,7 +213,7 @@ def test_jdbc_clients_get_in(secured: LakeSettings, certificates: Path, tmp_path
     assert "unable to find valid certification path" in run(address).stderr
 
 
-def test_lakehouse_sql_asks_with_the_password_of_the_environment(
+def test_lakehouse_sql_uses_the_password_from_the_environment(
     secured: LakeSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("host", "port", "tls", "tls_trust_certs_file", "user"):
@@ -227,14 +233,14 @@ def test_lakehouse_sql_asks_with_the_password_of_the_environment(
     assert "something other" not in err
 
 
-def test_dbt_builds_with_both_and_nothing_shows_the_password(
+def test_dbt_builds_with_password_and_tls_and_nothing_shows_the_password(
     secured: LakeSettings, certificates: Path, tmp_path: Path
 ) -> None:
     with prepare_build(secured, select="stg_orders") as build:
         children = psutil.Process().children(recursive=True)
         # A process that has ended but was not waited for has no command line.
         commands = [child.as_dict(["cmdline"], ad_value=[])["cmdline"] for child in children]
-        assert any("gold.dbt_client" in word for command in commands for word in command)
+        assert any("gold.dbt" in word for command in commands for word in command)
         assert not any(PASSWORD in word for command in commands for word in command)
         assert [model.name for model in build.run().models] == ["stg_orders"]
     shown = [str(row) for sql in ("set", "set -v") for row in query_endpoint(secured, sql)[1]]
@@ -245,7 +251,7 @@ def test_dbt_builds_with_both_and_nothing_shows_the_password(
         assert not any(secret in file for file in files)
 
 
-def test_dbt_speaks_to_no_stranger(
+def test_dbt_does_not_connect_to_an_untrusted_server(
     secured: LakeSettings, certificates: Path, tmp_path: Path
 ) -> None:
     stranger = changed(secured, sql_tls_trust_certs_file=certificates / "stranger.pem")
@@ -270,7 +276,7 @@ def directory() -> Iterator[int]:
         process.terminate()
 
 
-def test_ldap_says_who_gets_in(
+def test_ldap_decides_who_can_connect(
     shop_lake: ShopLake, directory: int, certificates: Path, tmp_path: Path
 ) -> None:
     own = {

@@ -101,7 +101,7 @@ def land(spark: SparkSession, topic: LiveTopic) -> list[bytes]:
 
 
 @pytest.mark.jvm
-def test_a_topic_lands_over_tls_with_a_token_that_nothing_shows(
+def test_a_topic_lands_over_tls_and_nothing_shows_the_token(
     spark: SparkSession, own: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canary = token()
@@ -147,7 +147,7 @@ def test_metadata_that_is_not_utf_8_is_read_over_tls_with_the_token(
 
 
 @pytest.mark.jvm
-def test_a_token_is_read_anew_for_every_connection(own: LakeSettings) -> None:
+def test_a_token_is_read_again_for_every_connection(own: LakeSettings) -> None:
     assert own.pulsar_token_file
     with PulsarAdmin(own.connection) as admin:
         assert admin.is_healthy()
@@ -158,7 +158,7 @@ def test_a_token_is_read_anew_for_every_connection(own: LakeSettings) -> None:
 
 
 @pytest.mark.jvm
-def test_a_role_without_rights_is_refused_without_its_token(
+def test_a_role_without_rights_is_refused_without_showing_its_token(
     own: LakeSettings, tmp_path: Path
 ) -> None:
     stranger = token("stranger")
@@ -293,7 +293,7 @@ def shown(connection: Connection) -> str:
 
 
 @pytest.mark.parametrize("option", ["oauth2_trust_certs_file", "tls_trust_certs_file"])
-def test_an_issuer_of_an_authority_that_is_named_gives_a_token(
+def test_an_issuer_with_a_configured_authority_gives_a_token(
     issuer: str, authority: Path, key_file: Path, option: str
 ) -> None:
     named = asking(issuer, key_file, **{option: str(authority / "ca.pem")})
@@ -317,7 +317,7 @@ def test_a_public_issuer_needs_no_authority_of_the_broker(
         {"tls_allow_insecure_connection": True, "tls_validate_hostname": False},
     ],
 )
-def test_an_issuer_of_an_unknown_authority_gets_no_secret(
+def test_an_issuer_with_an_unknown_authority_gets_no_secret(
     issuer: str, authority: Path, key_file: Path, given: dict[str, Any]
 ) -> None:
     """This also holds if the broker's own certificate need not be trusted."""
@@ -333,7 +333,7 @@ def test_an_issuer_of_an_unknown_authority_gets_no_secret(
 
 
 @pytest.mark.jvm
-def test_oauth2_client_credentials_open_client_and_admin_api(
+def test_oauth2_client_credentials_work_for_the_client_and_the_admin_api(
     own: LakeSettings, issuer: str, authority: Path, key_file: Path
 ) -> None:
     update = {
@@ -359,12 +359,12 @@ def test_oauth2_client_credentials_open_client_and_admin_api(
         ({"tls_key_file": "x"}, "set tlsCertificateFile as well"),
     ],
 )
-def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) -> None:
+def test_conflicting_options_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         Connection(**URLS, **given)
 
 
-def test_an_absent_secret_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_secret_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NO_TOKEN", raising=False)
     with pytest.raises(SettingsError, match="the environment variable NO_TOKEN is empty"):
         Connection(**URLS, token_env="NO_TOKEN").client()  # noqa: S106 - its name
@@ -372,7 +372,7 @@ def test_an_absent_secret_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         Connection(**URLS, token_file=str(tmp_path / "none")).client()
 
 
-def test_a_secret_is_no_option_and_not_in_the_settings_file(
+def test_a_secret_is_neither_an_option_nor_in_the_settings_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     options = {"serviceUrl": "x", "adminUrl": "x", "topic": "persistent://a/b/c"}
@@ -387,7 +387,7 @@ def test_a_secret_is_no_option_and_not_in_the_settings_file(
     assert "canary" not in str(refused.value)
 
 
-def test_a_connection_survives_the_way_through_the_options() -> None:
+def test_a_connection_survives_conversion_to_options_and_back() -> None:
     connection = Connection(**URLS, token_env="A", tls_validate_hostname=False)  # noqa: S106
     assert connection.options()["tlsValidateHostname"] == "false"
     assert Connection.parse(connection.options()) == connection

@@ -128,7 +128,7 @@ def test_a_redirect_to_a_broker_of_the_cluster_keeps_method_body_and_parameters(
     ]
 
 
-def test_nobody_else_is_shown_who_we_are(
+def test_a_broker_outside_the_cluster_gets_no_credentials(
     asked: FakeBroker, owner: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked.listed = ["127.0.0.3:8080"]
@@ -139,7 +139,9 @@ def test_nobody_else_is_shown_who_we_are(
     assert TOKEN not in str(error.value)
 
 
-def test_tls_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redirect_from_tls_to_plain_text_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "key.pem").write_bytes(issue(tmp_path, "broker"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "broker.pem", tmp_path / "key.pem")
@@ -155,7 +157,7 @@ def test_tls_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert plain.asked == []
 
 
-def test_a_circle_is_told_from_a_broker_that_is_not_ready(
+def test_a_redirect_loop_is_not_taken_for_a_broker_that_is_not_ready(
     asked: FakeBroker, owner: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner.owner = asked

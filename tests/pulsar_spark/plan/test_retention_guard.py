@@ -133,7 +133,7 @@ def expire(topic: LiveTopic) -> None:
         api.post(path)
         return api.kept(partition) >= (ledger, entry)
 
-    until(are_expired, "messages expire")
+    until(are_expired, "messages to expire")
 
 
 def evict(topic: LiveTopic) -> None:
@@ -141,7 +141,7 @@ def evict(topic: LiveTopic) -> None:
     before = api.kept(partition)
     quota = {"limitSize": 1, "limitTime": -1, "policy": "consumer_backlog_eviction"}
     api.of_namespace("backlogQuota", json=quota)
-    until(lambda: api.kept(partition) > before, "the quota evicts")
+    until(lambda: api.kept(partition) > before, "the quota to evict messages")
     quota |= {"limitSize": 1 << 30}
     api.of_namespace("backlogQuota", json=quota)
 
@@ -171,7 +171,7 @@ def span(behind: str, up_to: str) -> tuple[Place, Place]:
         (expire, "a batch is planned and not done"),
     ],
 )
-def test_what_is_dropped_while_a_stream_runs_stops_it(
+def test_messages_dropped_while_a_stream_runs_stop_it(
     topic: LiveTopic, query: Query, drop: Callable[[LiveTopic], None], moment: str
 ) -> None:
     sent = topic.send(numbered(0, 10))
@@ -197,7 +197,7 @@ def test_what_is_dropped_while_a_stream_runs_stops_it(
 
 
 @pytest.mark.parametrize("drop", [skip_all, expire, evict])
-def test_an_accepted_loss_is_exactly_what_does_not_land(
+def test_an_accepted_loss_covers_exactly_the_messages_that_do_not_land(
     topic: LiveTopic, tmp_path: Path, drop: Callable[[LiveTopic], None]
 ) -> None:
     """There are two losses, with batches before and after, restarts, and triggers without data."""
@@ -240,13 +240,13 @@ def test_a_loss_is_noticed_when_its_ledger_is_deleted(topic: LiveTopic, query: Q
     query._reader.latestOffset(query._stood, ReadAllAvailable())  # noqa: SLF001 - a look
     skip_all(topic)
     api.unload(partition)
-    until(lambda: api.stats(partition)["ledgers"][0]["ledgerId"] > sent[0].ledger, "deleted")
+    until(lambda: api.stats(partition)["ledgers"][0]["ledgerId"] > sent[0].ledger, "its deletion")
     with pytest.raises(DataLossError, match=f"messages after {at(sent[14])} up to .*:-1 "):
         query.trigger()
 
 
 @pytest.mark.parametrize("ttl", [0, 3600])
-def test_a_ledger_that_is_deleted_when_it_was_read_is_a_loss_only_where_messages_expire(
+def test_deletion_of_a_ledger_that_was_read_is_a_loss_only_if_messages_expire(
     topic: LiveTopic, query: Query, ttl: int
 ) -> None:
     """After a restart the ledger's contents are unknown, but without TTL only read ones go."""
@@ -258,7 +258,7 @@ def test_a_ledger_that_is_deleted_when_it_was_read_is_a_loss_only_where_messages
     query.trigger()
     query._reader.commit(query._stood)  # noqa: SLF001 - as before the next batch
     api.unload(partition)
-    until(lambda: api.stats(partition)["ledgers"][0]["ledgerId"] > sent[0].ledger, "deleted")
+    until(lambda: api.stats(partition)["ledgers"][0]["ledgerId"] > sent[0].ledger, "its deletion")
     assert api.kept(partition) > sent[-1][1:3]
     query.trigger()  # it has seen everything
     query.restart()
@@ -272,7 +272,7 @@ def test_a_ledger_that_is_deleted_when_it_was_read_is_a_loss_only_where_messages
     assert query.payloads == [b"%04d" % number for number in range(12)]
 
 
-def test_ends_of_transactions_that_are_dropped_are_no_loss(
+def test_dropped_ends_of_transactions_are_not_a_loss(
     topic: LiveTopic, query: Query, java: JavaClient
 ) -> None:
     producer = java.producer(f"{topic.name}-partition-0")
@@ -281,7 +281,7 @@ def test_ends_of_transactions_that_are_dropped_are_no_loss(
         producer.newMessage(transaction).value(outcome.encode()).send()
         getattr(transaction, outcome)().get()
     api, partition = Api(topic.settings), f"{topic.name}-partition-0"
-    until(lambda: api.stats(partition)["entriesAddedCounter"] >= 4, "the marks are written")
+    until(lambda: api.stats(partition)["entriesAddedCounter"] >= 4, "the transaction markers")
     query.trigger()
     skip_all(topic)
     topic.send(numbered(0, 3))
@@ -289,7 +289,9 @@ def test_ends_of_transactions_that_are_dropped_are_no_loss(
     assert query.payloads == [b"commit", b"0000", b"0001", b"0002"]
 
 
-def test_no_false_alarm(broker: Broker, settings: LakeSettings, java: JavaClient) -> None:
+def test_there_are_no_false_alarms(
+    broker: Broker, settings: LakeSettings, java: JavaClient
+) -> None:
     """Triggers run with transactions, chunks, empty partitions, unloads, crashes and restarts.
 
     Read messages are deleted at once, so ledgers come and go.
@@ -323,13 +325,13 @@ def test_no_false_alarm(broker: Broker, settings: LakeSettings, java: JavaClient
             query.restart()
         query.trigger(query.restart if rng.random() < 0.1 else lambda: None)
     client.close()
-    until(lambda: query.trigger() or len(query.payloads) >= len(expected), "all is read")
+    until(lambda: query.trigger() or len(query.payloads) >= len(expected), "all messages")
     query.stop()
     assert sorted(query.payloads) == sorted(expected)
 
 
 @pytest.mark.parametrize("accepts", [False, True])
-def test_a_spark_stream_notices_what_is_dropped_between_two_batches(
+def test_a_spark_stream_notices_messages_dropped_between_two_batches(
     spark: SparkSession, topic: LiveTopic, monkeypatch: pytest.MonkeyPatch, accepts: bool
 ) -> None:
     sent = topic.send(numbered(0, 20))
@@ -356,7 +358,7 @@ def test_a_spark_stream_notices_what_is_dropped_between_two_batches(
 
     if accepts:
         sent += topic.send(numbered(20, 25))
-        until(lambda: len(landed()) >= 15, "the rest lands")
+        until(lambda: len(landed()) >= 15, "the rest to land")
         place = Path(topic.settings.table_path("bronze", "data_loss"))
         assert losses(place) == [(at(sent[9]), at(sent[19]))]
         stream.stop()

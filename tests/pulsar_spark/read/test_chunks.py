@@ -115,7 +115,7 @@ def whole(chunks: Sequence[Chunk], places: Sequence[Position]) -> list[tuple[Pos
 
 def assert_same(found: list[Any], expected: list[Any]) -> None:
     for got, wanted in zip(found, expected, strict=False):
-        assert got == wanted, f"read {got[:2]} where {wanted[:2]} is"
+        assert got == wanted, f"read {got[:2]}, but expected {wanted[:2]}"
     assert len(found) == len(expected)
 
 
@@ -136,7 +136,7 @@ def test_a_batch_that_ends_with_a_plain_message_between_chunks_loses_none(
     first = [Chunk("a", 0, 3), Chunk("plain", 0, 1), Chunk("a", 1, 3)]
     places = topic.send(first)
     end = topic.end()
-    assert end == places[1], "what is behind the plain message is not whole"
+    assert end == places[1], "the message after the plain one is incomplete"
     assert topic.read(START, end) == whole(first[:2], places[:2])
     rest = [Chunk("a", 2, 3)]
     last = topic.send(rest)
@@ -145,7 +145,7 @@ def test_a_batch_that_ends_with_a_plain_message_between_chunks_loses_none(
     assert topic.notes() == [("a", "open", 1), ("a", "complete", 3)]
 
 
-def test_the_broker_keeps_the_first_chunks_of_a_message_that_a_batch_has_cut(
+def test_the_broker_keeps_the_first_chunks_of_a_message_split_by_a_batch(
     topic: ChunkedTopic,
 ) -> None:
     sent = [Chunk("x", 0, 1), Chunk("a", 0, 2), Chunk("plain", 0, 1)]
@@ -188,7 +188,7 @@ def test_a_message_that_is_never_finished_holds_nothing_back(topic: ChunkedTopic
 
 
 @pytest.mark.parametrize("kind", [pulsar.CompressionType.LZ4, pulsar.CompressionType.ZSTD])
-def test_compressed_chunks_land_though_the_admin_api_does_not_show_them(
+def test_compressed_chunks_land_although_the_admin_api_does_not_show_them(
     topic: ChunkedTopic, kind: pulsar.CompressionType
 ) -> None:
     payload = random.Random(5).randbytes(6 << 20)
@@ -205,7 +205,7 @@ def test_compressed_chunks_land_though_the_admin_api_does_not_show_them(
         assert [each[2] for each in topic.read(after, last)] == [payload]
 
 
-def test_marks_of_transactions_are_accounted_for(topic: ChunkedTopic, java: JavaClient) -> None:
+def test_transaction_markers_are_accounted_for(topic: ChunkedTopic, java: JavaClient) -> None:
     producer = java.producer(topic.name)
     for number in range(6):
         transaction = java.transaction()

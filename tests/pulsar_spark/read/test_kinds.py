@@ -52,7 +52,7 @@ def test_a_transaction_is_seen_when_it_is_committed_and_never_when_aborted(
     first = java.transaction()
     producer.newMessage(first).value(b"committed").send()
     producer.newMessage().value(b"behind an open transaction").send()
-    assert values(land()) == [b"plain"], "what is open holds back what is behind it"
+    assert values(land()) == [b"plain"], "an open transaction holds back later messages"
     first.commit().get()
     seen = [b"plain", b"committed", b"behind an open transaction"]
     assert values(land()) == seen
@@ -67,7 +67,7 @@ def test_a_transaction_is_seen_when_it_is_committed_and_never_when_aborted(
     assert values(land()) == [*seen, b"last"]
 
 
-def test_a_null_value_is_no_empty_one(topic: LiveTopic, land: Land, java: JavaClient) -> None:
+def test_a_null_value_is_not_an_empty_value(topic: LiveTopic, land: Land, java: JavaClient) -> None:
     for batched in (False, True):
         producer = java.producer(topic.name, batched=batched)
         sent = [
@@ -80,7 +80,7 @@ def test_a_null_value_is_no_empty_one(topic: LiveTopic, land: Land, java: JavaCl
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_of_a_compacted_topic_the_last_message_of_each_key_comes(
+def test_a_compacted_topic_delivers_the_last_message_of_each_key(
     topic: LiveTopic, land: Land, java: JavaClient, batched: bool
 ) -> None:
     declared = topic.topics.topics["kinds"].model_copy(
@@ -125,7 +125,7 @@ def compact(topic: LiveTopic) -> None:
         )(is_compacted)
 
 
-def test_a_batch_can_end_at_no_entry_that_readers_never_see(
+def test_a_batch_never_ends_at_an_entry_that_readers_do_not_see(
     topic: LiveTopic, java: JavaClient
 ) -> None:
     """It ends neither at the mark of a transaction nor, if that was aborted, before the mark."""

@@ -124,7 +124,7 @@ def assert_landed(landed: list[dict[str, Any]], sent: list[Odd]) -> None:
     for row, message in zip(landed, sent, strict=True):
         expected = message.as_landed()
         found = {name: row[name] for name in expected}
-        assert found == expected, f"{message} has become {found}"
+        assert found == expected, f"{message} landed as {found}"
 
 
 def test_every_message_lands_whatever_its_metadata(spark: SparkSession, topic: LiveTopic) -> None:
