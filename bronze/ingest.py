@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from bronze.landing import Landing
 from lake.observe.lineage import Flow, table_place, topic_place
-from lake.observe.listener import listen
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Running, claim_tables, start_query
 from lake.streams.supervisor import Stream
@@ -31,7 +30,6 @@ def ingest(
 
     A topic that cannot be landed does not stop the others; its stream raises the error in `keep`.
     """
-    listen(spark, settings)
     return [
         Stream(
             query_name(topic.name),

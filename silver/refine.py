@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.observe.lineage import Flow, table_place
-from lake.observe.listener import listen
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, Running, claim_tables, newest_batch, start_query
 from lake.streams.restart import complete_plans
@@ -111,7 +110,6 @@ def refine_all(
     session = spark.newSession()
     for name, value in (SOURCES_BY_NAME | KEPT_AS_IT_IS | CONFIGURATION).items():
         session.conf.set(name, value)
-    listen(session, settings)
     messages = read_bronze(session, settings, topics)
     trigger = settings.silver_trigger
     return start_query(messages, batch.refine, trigger, checkpoint, available_now=available_now)

@@ -30,6 +30,7 @@ from tenacity import (
 )
 
 from lake.durable import delete_durably, read_json, write_durably
+from lake.observe.batch_metrics import BatchMetrics
 from lake.observe.lineage import Flow, State, StreamRuns
 from lake.observe.metrics import restarted
 from lake.settings.settings import LakeSettings
@@ -96,6 +97,7 @@ class Stream:
         self._error: Exception | None = None  # from the first start
         self._batch: str | None = None  # the last finished batch at the last start
         self._runs = StreamRuns(settings, name, flow)
+        self._metrics = BatchMetrics(settings, name)
 
     def begin(self) -> "Stream":
         """Start the query. An error is raised by `keep`, so that other streams can start first."""
@@ -198,6 +200,8 @@ class Stream:
         except Exception as error:
             self._runs.ended("FAIL", explain(error))
             raise
+        finally:
+            self._metrics.ended()
         self._runs.ended(ended)
 
     def _watch(self, stop: Event, *, again: bool) -> State:
@@ -211,6 +215,7 @@ class Stream:
         query = self.query
         while query.isActive and not stop.wait(POLL_SECONDS):
             self._runs.look()
+            self._metrics.look()
         ended: State = "COMPLETE"
         if stop.is_set() and self._is_cut(query):
             ended = "ABORT"
@@ -226,6 +231,7 @@ class Stream:
         self._runs.begin()
         self._running = self._start()
         self._runs.started(self.query)
+        self._metrics.started(self.query)
         delete_durably(_note(self._settings, self.name))
 
     def _is_cut(self, query: StreamingQuery) -> bool:
