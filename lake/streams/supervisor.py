@@ -159,6 +159,7 @@ class Stream:
                 self._running.query.stop()
             self._running.checkpoint.release()
         self._runs.ended("ABORT")  # unless reported already
+        self._metrics.ended()
 
     def keep(self, stop: Event) -> None:
         """Restart the query after failures until it has caught up or `stop` is set.

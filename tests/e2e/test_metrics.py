@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
-from live_shop import until
+from live_shop import kept, until
 from messages import item, order, user
 from prometheus_client.core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
@@ -75,7 +75,7 @@ def test_metrics_of_real_streams_match_the_lake(
 
     with serving(served, *layers, gold_collector(served)):
         before = scrape(served)  # counts of other tests in this process
-        with streams(spark, served, lake.topics):
+        with streams(spark, served, lake.topics) as started, kept(started):
             until(lambda: seen(metrics.REFINED, "users", "applied") == 2, "the users")
             until(lambda: seen(metrics.REFINED, "items", "applied") == 1, "the item")
             orders = [order(1, 1, 1, 1), order(1, 2, 99, 1), b"{"]

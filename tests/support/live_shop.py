@@ -3,13 +3,17 @@
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
 from typing import Any
 
 from messages import item, order, user
 from model import Lake, Message, Position
 from shop_lake import ShopLake
 
+from lake.streams.supervisor import Stream
 from lakehouse.operate.publish import create_topics
 
 DEADLINE_SECONDS = 300
@@ -110,3 +114,16 @@ def assert_right(lake: ShopLake, sent: list[Message]) -> None:
     assert lake.quarantined() == set()
     books = lake.table("reconciliation").where("silver_batch >= 0").groupBy().sum("messages_in")
     assert books.collect()[0][0] == len(sent)
+
+
+@contextmanager
+def kept(streams: list[Stream]) -> Iterator[None]:
+    """Keep streams running during the block, and check that none was given up."""
+    stop = Event()
+    with ThreadPoolExecutor(len(streams)) as pool:
+        endings = [pool.submit(each.keep, stop) for each in streams]
+        try:
+            yield
+        finally:
+            stop.set()
+    assert [each.exception() for each in endings] == [None] * len(streams)

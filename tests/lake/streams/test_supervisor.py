@@ -4,8 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from deltalake import DeltaTable
-from live_shop import DEADLINE_SECONDS, until
+from live_shop import DEADLINE_SECONDS, kept, until
 from messages import message, order
 from py4j.protocol import Py4JNetworkError
 from pyspark.java_gateway import ensure_callback_server_started
@@ -162,19 +161,6 @@ def test_the_first_stream_that_is_given_up_ends_the_job_if_configured(quick: Lak
         with pytest.raises(LakehouseError, match="messages are gone."):
             Stream("bronze.o", settings, start, available_now=False).begin().keep(stop)
         assert stop.is_set() is told
-
-
-@contextmanager
-def kept(streams: list[Stream]) -> Iterator[None]:
-    """Keep streams running during the block, and check that none was given up."""
-    stop = Event()
-    with ThreadPoolExecutor(len(streams)) as pool:
-        endings = [pool.submit(each.keep, stop) for each in streams]
-        try:
-            yield
-        finally:
-            stop.set()
-    assert [each.exception() for each in endings] == [None] * len(streams)
 
 
 class Uncaught:
