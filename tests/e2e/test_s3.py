@@ -101,6 +101,8 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
             sent = shop.stop()
         orders = "select count(*) from silver.enriched_orders"
         assert query_endpoint(lake.settings, orders)[1][0][0] > 0
+        items = "select count(*) from silver.items"  # they may land after the orders
+        until(lambda: query_endpoint(lake.settings, items)[1][0][0] > 0, "an item")
         assert "java" in arguments(up)
         assert SECRET not in arguments(up)
         with pytest.raises(CheckpointError, match="already runs in another process"):
