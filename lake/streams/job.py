@@ -8,7 +8,8 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from queue import SimpleQueue
+from threading import Event, Thread
 from types import FrameType
 from typing import Any, Protocol
 
@@ -156,16 +157,26 @@ def stop_signal() -> Iterator[Event]:
     """An event that Ctrl-C and SIGTERM set while the block runs.
 
     The signals do not raise, because an exception during a call to Java breaks the connection.
+    A thread sets the event: the handler interrupts the main thread, which may hold the event's
+    lock, so setting it there could wait forever.
     """
-    stop = Event()
+    stop, signals = Event(), SimpleQueue[int | None]()  # its `put` may interrupt itself
 
-    def pass_on(number: int, _: FrameType | None) -> None:
-        log.info("stopping after the current batches", signal=number)
-        stop.set()
+    def pass_on() -> None:
+        while (number := signals.get()) is not None:
+            log.info("stopping after the current batches", signal=number)
+            stop.set()
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    def handle(number: int, _: FrameType | None) -> None:
+        signals.put(number)
+
+    thread = Thread(target=pass_on, name="signals", daemon=True)
+    thread.start()
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signals.put(None)
+        thread.join()

@@ -1,5 +1,6 @@
 """Tests that `lakehouse status --watch` runs until Ctrl-C, with and without a terminal."""
 
+import itertools
 import os
 import pty
 import signal
@@ -23,7 +24,7 @@ def test_each_look_shows_what_is_new_and_an_error_does_not_end_the_watch(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("lakehouse.operate.watch.time.monotonic", lambda: now[0])
-    rows = iter([10, None, 40])
+    rows = itertools.chain([10, None], itertools.repeat(40))
 
     def look() -> Sequence[TableStatus]:
         now[0] += 2
@@ -37,7 +38,7 @@ def test_each_look_shows_what_is_new_and_an_error_does_not_end_the_watch(
 
     watch(look, every=0)
     said = capsys.readouterr().out
-    first, second, third = said.split("lag (messages)")[1:]
+    first, second, third, *_ = said.split("lag (messages)")[1:]
     assert "bronze.users │   10 │" in first
     assert "bronze.users │   10 │" in second
     assert "No answer." in second
