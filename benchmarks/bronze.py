@@ -24,8 +24,9 @@ from pyspark.sql import SparkSession
 
 from bronze.ingest import ingest
 from lake.observe.logs import configure_logs
-from lake.settings.settings import LakeSettings, load_settings
+from lake.settings.settings import load_settings
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.operate.publish import create_topics
@@ -44,18 +45,18 @@ def declare(name: str, partitions: int) -> TopicFile:
     return TopicFile(topics={name: topic})
 
 
-def name_of(settings: LakeSettings, topics: TopicFile) -> str:
+def name_of(lake: Lake) -> str:
     """The full name of the only topic."""
-    [topic] = topics.topics.values()
-    return settings.full_topic(topic.name)
+    [topic] = lake.topics.topics
+    return lake.settings.full_topic(topic)
 
 
-def fill(settings: LakeSettings, topics: TopicFile, messages: int, size: int) -> None:
+def fill(lake: Lake, messages: int, size: int) -> None:
     """Publish batched, LZ4-compressed messages of `size` bytes of random text to all partitions."""
-    create_topics(settings, topics)
-    client = settings.connection.client()
+    create_topics(lake)
+    client = lake.settings.connection.client()
     producer = client.create_producer(
-        name_of(settings, topics),
+        name_of(lake),
         batching_enabled=True,
         batching_max_messages=1000,
         block_if_queue_full=True,
@@ -69,16 +70,16 @@ def fill(settings: LakeSettings, topics: TopicFile, messages: int, size: int) ->
     client.close()
 
 
-def read_raw(settings: LakeSettings, topics: TopicFile, messages: int) -> float:
+def read_raw(lake: Lake, messages: int) -> float:
     """The seconds that a bare Reader loop takes to read all messages.
 
     Raises:
         RuntimeError: the loop did not see all messages.
     """
-    client = settings.connection.client()
+    client = lake.settings.connection.client()
     begun = time.perf_counter()
     seen = 0
-    for partition in client.get_topic_partitions(name_of(settings, topics)):
+    for partition in client.get_topic_partitions(name_of(lake)):
         reader = client.create_reader(
             partition, pulsar.MessageId.earliest, receiver_queue_size=10_000
         )
@@ -95,19 +96,19 @@ def read_raw(settings: LakeSettings, topics: TopicFile, messages: int) -> float:
     return took
 
 
-def land(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> float:
+def land(spark: SparkSession, lake: Lake) -> float:
     """The seconds that a new query takes to land all messages, by its own progress reports."""
-    [running] = ingest(spark, settings, topics, available_now=True)
+    [running] = ingest(spark, lake, available_now=True)
     query = running.query
     await_streams([running])
     batches = [json.loads(p.json)["durationMs"]["triggerExecution"] for p in query.recentProgress]
     return float(sum(batches)) / 1000
 
 
-def idle(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> int:
+def idle(spark: SparkSession, lake: Lake) -> int:
     """The median milliseconds of a trigger that finds nothing new."""
-    fast = settings.model_copy(update={"trigger": "0 seconds"})
-    [running] = ingest(spark, fast, topics)
+    fast = lake.settings.model_copy(update={"trigger": "0 seconds"})
+    [running] = ingest(spark, Lake(fast, lake.topics))
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "0")
     deadline = time.monotonic() + 60
     durations: list[int] = []
@@ -165,18 +166,18 @@ def main(
         stack.callback(start_broker(settings).stop)
         spark = build_session(settings, "benchmark-bronze")
         stack.callback(spark.stop)
-        warm_up = declare("warm_up", 2)
-        fill(settings, warm_up, 100_000, size)
-        land(spark, settings, warm_up)
+        warm_up = Lake(settings, declare("warm_up", 2))
+        fill(warm_up, 100_000, size)
+        land(spark, warm_up)
         rows = []
         for count in partitions:
-            topics = declare(f"of_{count}", count)
-            fill(settings, topics, messages, size)
-            raw = read_raw(settings, topics, messages)
+            lake = Lake(settings, declare(f"of_{count}", count))
+            fill(lake, messages, size)
+            raw = read_raw(lake, messages)
             with peak(largest_worker) as largest:
-                took = land(spark, settings, topics)
+                took = land(spark, lake)
             rates = f"{messages / raw:,.0f}", f"{messages / took:,.0f}", f"{raw / took:.2f}"
-            nothing = idle(spark, settings, topics)
+            nothing = idle(spark, lake)
             rows.append((count, *rates, f"{largest[0]:.0f}", nothing))
         rate = ("raw Reader msg/s", "landed msg/s", "ratio")
         print_rows(("partitions", *rate, "worker MB", "idle trigger ms"), rows)

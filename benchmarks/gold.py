@@ -25,7 +25,7 @@ from gold.build import build_gold
 from gold.catalog import register
 from gold.publish import last_published
 from gold.tables import BUILT
-from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lakehouse.runtime.console import print_rows
 from lakehouse.sql.endpoint import start_endpoint
 
@@ -82,27 +82,27 @@ def measure(lake: Bench, size: int, changes: list[int]) -> list[Build]:
     order_lines(lake, size, users, files=4)
     lake.refine()
     drop_catalog(lake.spark)
-    register(lake.spark, settings, lake.topics)
+    register(lake.spark, lake.lake)
     builds = []
     with contextlib.ExitStack() as stack:
         stack.callback(start_endpoint(lake.spark, settings).stop)
-        builds.append(timed_build(settings))
+        builds.append(timed_build(lake.lake))
         for count in changes:
             order_lines(lake, count, users)
             lake.put("users", USER, count, key=f"pmod(hash(n), {users})")
             lake.refine()
-            builds.append(timed_build(settings))
-        builds.append(timed_build(settings, full_refresh=True))
+            builds.append(timed_build(lake.lake))
+        builds.append(timed_build(lake.lake, full_refresh=True))
     return builds
 
 
-def timed_build(settings: LakeSettings, *, full_refresh: bool = False) -> Build:
+def timed_build(lake: Lake, *, full_refresh: bool = False) -> Build:
     """Build gold, and return what it took and wrote."""
-    before = last_published(settings)
-    models = build_gold(settings, full_refresh=full_refresh).models
+    before = last_published(lake)
+    models = build_gold(lake, full_refresh=full_refresh).models
     rows = {
         model.name: written(
-            DeltaTable(settings.table_path(BUILT, model.name)),
+            DeltaTable(lake.named(BUILT, model.name).path),
             since=before.built_versions[model.name] if before else -1,
         )
         for model in models

@@ -47,8 +47,8 @@ from lake.observe.logs import configure_logs
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec, bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec, bronze_table
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.broker import start_broker
@@ -86,13 +86,14 @@ class Bench:
         self.spark = spark
         self.settings = load_settings(home=home, silver_trigger="0 seconds")
         self.topics: TopicFile = load_topics(self.settings.topics)
+        self.lake = Lake(self.settings, self.topics)
         self.written = 0
         self.first_order = 0
 
     def create(self) -> "Bench":
         """Create the bronze tables, for benchmarks without a bronze stream. Returns the lake."""
         for name in self.topics.topics:
-            bronze_table(name).create(self.settings)
+            self.lake.table(bronze_table(name)).create()
         return self
 
     def fill(self, users: int) -> None:
@@ -146,7 +147,7 @@ class Bench:
             {**place, **rest, "entry": begin + n, "payload": json.dumps(record).encode()}
             for n, record in enumerate(records)
         ]
-        DirectTable(bronze_table(topic), self.settings).append(rows)
+        self.lake.table(bronze_table(topic)).arrow.append(rows)
 
     def end_day(self) -> None:
         """Make the query believe that its daily work was last done a day earlier than it was."""
@@ -156,7 +157,7 @@ class Bench:
 
     def size(self) -> tuple[int, int, int, str]:
         """Size of silver: current data files, all data files, log files, and megabytes."""
-        tables = [table.path(self.settings) for table in silver_tables(self.topics)]
+        tables = [self.lake.table(table).path for table in silver_tables(self.topics)]
         live = sum(len(DeltaTable(path).file_uris()) for path in tables)
         every = [file for path in tables for file in Path(path).rglob("*") if file.is_file()]
         logs = sum("_delta_log" in file.parts for file in every)
@@ -169,13 +170,13 @@ class Bench:
 
     def refine(self) -> float:
         """The seconds that silver takes to catch up, by the query's own progress reports."""
-        [running] = refine(self.spark, self.settings, self.topics, available_now=True)
+        [running] = refine(self.spark, self.lake, available_now=True)
         await_streams([running])
         return sum(batch_seconds(running))
 
     def start(self) -> Stream:
         """Start silver as a stream."""
-        [running] = refine(self.spark, self.settings, self.topics)
+        [running] = refine(self.spark, self.lake)
         return running
 
 
@@ -341,12 +342,10 @@ def lookups(
         settings = load_settings(home=Path(folder))
         values = [f"value{n}" for n in range(8)]
         spec = TableSpec("silver", "hot", "", ())  # the table is created by its path, without Spark
-        path, schema = (
-            spec.path(settings),
-            [("id", pa.int64()), *((n, pa.string()) for n in values)],
-        )
-        write_deltalake(path, pa.schema(schema).empty_table(), configuration=CHANGE_FEED)
-        state, table = DeltaTable(path), DirectTable(spec, settings)
+        hot, schema = Lake(settings).table(spec), [("id", pa.int64())]
+        schema += [(name, pa.string()) for name in values]
+        write_deltalake(hot.path, pa.schema(schema).empty_table(), configuration=CHANGE_FEED)
+        state, table = hot.log(), hot.arrow
         cache = StateCache("id", values, Path(folder))
         wanted, took, rows = pa.array(range(keys)), list[float](), []
         for batch in range(1, batches + 1):
@@ -359,7 +358,7 @@ def lookups(
             found = cache.find(table, wanted)
             took.append((time.perf_counter() - begun) * 1000)
             if found.num_rows != keys:
-                text_ = f"{found.num_rows} rows of {keys} keys were found in {path}"
+                text_ = f"{found.num_rows} rows of {keys} keys were found in {hot.path}"
                 raise RuntimeError(text_)
             if batch % max(batches // 10, 1) == 0 and (kept := cache.kept):
                 milliseconds = f"{statistics.median(took):.1f}", f"{max(took):.1f}"
@@ -447,10 +446,11 @@ def freshness(
         lake = Bench(spark, folder)
         settings = load_settings(home=folder)
         stack.callback(start_broker(settings).stop)
-        create_topics(settings, lake.topics)
-        running = ingest(spark, settings, lake.topics)
+        live = Lake(settings, lake.topics)
+        create_topics(live)
+        running = ingest(spark, live)
         lake.fill(users)
-        running += refine(spark, settings, lake.topics)
+        running += refine(spark, live)
         running[-1].query.processAllAvailable()
         sender = multiprocessing.get_context("spawn").Process(
             target=send, args=(settings, rate, warm_up + seconds, users)

@@ -12,20 +12,17 @@ from pyspark.sql import SparkSession
 
 from bronze.landing import Landing
 from lake.observe.lineage import Flow, table_place, topic_place
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Running, claim_tables, start_query
 from lake.streams.supervisor import Stream
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from lake.tables.storage import storage_options
-from lake.tables.table import bronze_table
 from lake.topics.topic import Topic
-from lake.topics.topic_file import TopicFile
 from pulsar_spark.read import incomplete
 from pulsar_spark.source import PulsarDataSource
 
 
-def ingest(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
-) -> list[Stream]:
+def ingest(spark: SparkSession, lake: Lake, *, available_now: bool = False) -> list[Stream]:
     """Start landing all topics. With `available_now`, the queries end when they have caught up.
 
     A topic that cannot be landed does not stop the others; its stream raises the error in `keep`.
@@ -33,18 +30,18 @@ def ingest(
     return [
         Stream(
             query_name(topic.name),
-            settings,
-            partial(ingest_topic, spark, settings, topic, available_now=available_now),
+            lake.settings,
+            partial(ingest_topic, spark, lake, topic, available_now=available_now),
             available_now=available_now,
-            flow=_flow(settings, topic),
+            flow=_flow(lake, topic),
         ).begin()
-        for topic in topics.topics.values()
+        for topic in lake.topics.topics.values()
     ]
 
 
-def _flow(settings: LakeSettings, topic: Topic) -> Flow:
-    table = table_place(settings, bronze_table(topic.name))
-    return Flow((topic_place(settings, topic),), (table,))
+def _flow(lake: Lake, topic: Topic) -> Flow:
+    table = table_place(lake.settings, lake.table(bronze_table(topic.name)))
+    return Flow((topic_place(lake.settings, topic),), (table,))
 
 
 def query_name(topic: str) -> str:
@@ -52,9 +49,7 @@ def query_name(topic: str) -> str:
     return f"bronze.{topic}"
 
 
-def ingest_topic(
-    spark: SparkSession, settings: LakeSettings, topic: Topic, *, available_now: bool
-) -> Running:
+def ingest_topic(spark: SparkSession, lake: Lake, topic: Topic, *, available_now: bool) -> Running:
     """Start landing one topic in `bronze.<topic>`.
 
     Raises:
@@ -62,7 +57,8 @@ def ingest_topic(
     """
     name = query_name(topic.name)
     table = bronze_table(topic.name)
-    checkpoint = claim_tables(spark, settings, name, [table])
+    settings = lake.settings
+    checkpoint = claim_tables(spark, lake, name, [table])
     # Register again for each query: planning modifies the registered object, and a query that is
     # serialized at that moment fails with java.io.OptionalDataException.
     spark.dataSource.register(PulsarDataSource)
@@ -72,24 +68,24 @@ def ingest_topic(
         .option("topic", settings.full_topic(topic.name))
         .option("subscription", subscription(checkpoint.id))
         .option("readCompacted", str(topic.compacted).lower())
-        .options(**_limits(settings))
+        .options(**_limits(lake))
         .load()
     )
-    landing = Landing(settings, table, checkpoint)
+    landing = Landing(lake, lake.table(table), checkpoint)
     trigger = settings.trigger
     return start_query(messages, landing.land, trigger, checkpoint, available_now=available_now)
 
 
-def _limits(settings: LakeSettings) -> dict[str, str]:
-    found = {}
+def _limits(lake: Lake) -> dict[str, str]:
+    settings, found = lake.settings, {}
     if settings.max_messages_per_trigger:
         found["maxMessagesPerTrigger"] = str(settings.max_messages_per_trigger)
     if settings.max_bytes_per_trigger:
         found["maxBytesPerTrigger"] = str(settings.max_bytes_per_trigger)
     if settings.accept_data_loss:
         found["failOnDataLoss"] = "false"
-        found["dataLossTable"] = settings.table_path("bronze", "data_loss")
-    found["incompleteTable"] = settings.table_path("bronze", incomplete.NAME)
+        found["dataLossTable"] = lake.named("bronze", "data_loss").path
+    found["incompleteTable"] = lake.named("bronze", incomplete.NAME).path
     if storage := storage_options(settings):
         found["dataLossStorageOptions"] = json.dumps(storage)
     return found

@@ -14,10 +14,9 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 
 from bronze.upkeep import BronzeUpkeep
-from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import Checkpoint, query_id
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec
+from lake.streams.checkpoint import BatchSpan, Checkpoint, query_id
+from lake.tables.lake import Lake
+from lake.tables.table import Table
 from pulsar_spark.offsets import Estimate, estimate_of
 
 FEW = 50_000  # messages; as many may wait for a stream that was down for a minute
@@ -30,34 +29,34 @@ CAUTION = 256  # divides DRIVER_BYTES for a repeated batch, which may have kille
 class Landing:
     """Lands the batches of one query. `land` is its `foreachBatch` function."""
 
-    def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
-        self._path = table.path(settings)
-        self._table = DirectTable(table, settings)
+    def __init__(self, lake: Lake, table: Table, checkpoint: Checkpoint) -> None:
+        self._path = table.path
+        self._table = table.arrow
         self._checkpoint = checkpoint
         self._repeats = checkpoint.unfinished
-        self._upkeep = BronzeUpkeep(settings, table, checkpoint)
+        self._upkeep = BronzeUpkeep(lake, table, checkpoint)
         self._growth: float = GROWTH
         self._more = 1.0  # messages in the last batch per estimated message, at least 1
 
-    def land(self, batch: DataFrame, batch_id: int) -> None:
+    def land(self, batch: DataFrame, span: BatchSpan) -> None:
         """Append the messages of a batch, and maintain the table now and then.
 
         After a crash, Spark calls it again with the same batch. Messages that are in the table
         already are not appended again.
         """
-        self._append(batch, batch_id)
-        self._upkeep.run(batch_id)
+        self._append(batch, span)
+        self._upkeep.run(span.id)
 
-    def _append(self, batch: DataFrame, batch_id: int) -> None:
+    def _append(self, batch: DataFrame, span: BatchSpan) -> None:
         """Append the messages of a batch, from the driver or from Spark's tasks."""
-        [stored] = self._checkpoint.ends(batch_id).values()
+        [stored] = span.ends.values()
         estimate = estimate_of(stored)
         self._table.refresh()
-        if estimate and self._is_small(estimate, is_repeated=batch_id == self._repeats):
+        if estimate and self._is_small(estimate, is_repeated=span.id == self._repeats):
             messages = batch.limit(2 * FEW + 1).toArrow()
             self._learn(estimate, messages.num_rows, messages.nbytes)
             if messages.num_rows <= 2 * FEW:
-                self._table.append_once(messages, self._query, batch_id)
+                self._table.append_once(messages, self._query, span.id)
                 return
             del messages
         before = self._table.count_rows()
@@ -65,7 +64,7 @@ class Landing:
             batch.write.format("delta")
             .mode("append")
             .option("txnAppId", self._query)
-            .option("txnVersion", batch_id)
+            .option("txnVersion", span.id)
             .save(self._path)
         )
         self._table.refresh()

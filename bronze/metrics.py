@@ -9,23 +9,23 @@ from bronze.lag import topic_lag
 from lake.observe import metrics
 from lake.observe.exporter import LayerCollector
 from lake.observe.metrics import Labels
-from lake.settings.settings import LakeSettings
-from lake.tables.log import TableFiles, table_files
-from lake.tables.table import bronze_table
-from lake.topics.topic_file import TopicFile
+from lake.tables.lake import Lake
+from lake.tables.log import TableFiles
+from lake.tables.spec import bronze_table
+from lake.tables.table import files_of_each
 from pulsar_spark.broker.admin import PulsarAdmin
 
 ANSWER_SECONDS = 5.0
 
 
-def bronze_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
+def bronze_collector(lake: Lake) -> LayerCollector:
     """The collector of bronze's metrics. Reads Delta logs and asks the broker, without Spark."""
-    return LayerCollector("bronze", partial(_read, settings, topics))
+    return LayerCollector("bronze", partial(_read, lake))
 
 
-def _read(settings: LakeSettings, topics: TopicFile) -> Iterator[Family]:
-    tables = {name: bronze_table(name) for name in topics.topics}
-    files = table_files(settings, tables.values())
+def _read(lake: Lake) -> Iterator[Family]:
+    tables = {name: lake.table(bronze_table(name)) for name in lake.topics.topics}
+    files = files_of_each(tables.values())
     landed: dict[Labels, int] = {
         (t,): files[table.full_name].rows for t, table in tables.items() if table.full_name in files
     }
@@ -34,16 +34,16 @@ def _read(settings: LakeSettings, topics: TopicFile) -> Iterator[Family]:
     instants: dict[Labels, float] = {(t,): at.timestamp() for t, at in newest.items() if at}
     yield metrics.LANDED_MESSAGE.of(instants)
     yield from sizes(files)
-    yield from _lag(settings, topics, landed)
+    yield from _lag(lake, landed)
 
 
-def _lag(settings: LakeSettings, topics: TopicFile, landed: dict[Labels, int]) -> Iterator[Family]:
-    with PulsarAdmin(settings.connection, ANSWER_SECONDS) as admin:
+def _lag(lake: Lake, landed: dict[Labels, int]) -> Iterator[Family]:
+    with PulsarAdmin(lake.settings.connection, ANSWER_SECONDS) as admin:
         answers = admin.is_healthy()
         yield metrics.BROKER_UP.of({(): float(answers)})
         if not answers:
             return
-        lags = {name: topic_lag(admin, settings, name) for name in topics.topics}
+        lags = {name: topic_lag(admin, lake.settings, name) for name in lake.topics.topics}
     yield metrics.LAG.of({(n,): lag.messages(landed.get((n,), 0)) for n, lag in lags.items()})
     for metric, part in ((metrics.LAG_ENTRIES, "waiting"), (metrics.LANDED_ENTRIES, "landed")):
         yield metric.of(
@@ -62,7 +62,7 @@ def _number(partition: str) -> str:
 
 
 def sizes(files: dict[str, TableFiles]) -> list[Family]:
-    """The metrics of table sizes, from the statistics of `table_files`."""
+    """The metrics of table sizes, from the statistics of `files_of_each`."""
     return [
         metrics.TABLE_ROWS.of({(name,): each.rows for name, each in files.items()}),
         metrics.TABLE_BYTES.of({(name,): each.size for name, each in files.items()}),

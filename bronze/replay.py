@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from bronze.lag import committed_offset
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim_tables
-from lake.tables.table import bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from lake.topics.topic import Topic
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.eras import Partitioning, partitionings, with_partitionings
@@ -27,7 +28,7 @@ POSITION = ("topic", *POSITION_FIELDS)
 
 def replay_topic(
     spark: SparkSession,
-    settings: LakeSettings,
+    lake: Lake,
     topic: Topic,
     begin: int,
     end: int | None = None,
@@ -36,7 +37,7 @@ def replay_topic(
 
     Args:
         spark: the session.
-        settings: the lake.
+        lake: the lake.
         topic: the topic to replay.
         begin: epoch milliseconds.
         end: epoch milliseconds; by default, the stream's last commit is the end.
@@ -49,7 +50,8 @@ def replay_topic(
         SettingsError: no message of the topic has landed yet.
     """
     name = f"bronze.{topic.name}"
-    table = bronze_table(topic.name)
+    settings, spec = lake.settings, bronze_table(topic.name)
+    table = lake.table(spec)
     landed = committed_offset(settings, topic.name)
     if not landed:
         message = (
@@ -57,7 +59,7 @@ def replay_topic(
             "`lakehouse bronze`."
         )
         raise SettingsError(message)
-    checkpoint = claim_tables(spark, settings, name, [table])
+    checkpoint = claim_tables(spark, lake, name, [spec])
     try:
         spark.dataSource.register(PulsarDataSource)
         found = (
@@ -69,12 +71,11 @@ def replay_topic(
             .option("readCompacted", str(topic.compacted).lower())
             .load()
         )
-        path = table.path(settings)
-        there = spark.read.format("delta").load(path).select(*POSITION)
+        there = table.rows(spark).select(*POSITION)
         missing = found.join(there, [*POSITION], "left_anti").select(*found.columns).persist()
         count = missing.count()
         if count:
-            missing.write.format("delta").mode("append").save(path)
+            missing.write.format("delta").mode("append").save(table.path)
         missing.unpersist()
         return count
     finally:

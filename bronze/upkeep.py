@@ -12,11 +12,11 @@ from pathlib import Path
 
 import structlog
 
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, has_planned, last_commit, source_offsets
-from lake.tables.arrow import DirectTable
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
 from lake.tables.storage import commit_file, written_at
-from lake.tables.table import TableSpec
+from lake.tables.table import Table
 
 FILE_SIZE = 32 << 20  # smaller files are rewritten, so a row is copied a few times in its life
 MANY_SMALL_FILES = 32
@@ -47,19 +47,18 @@ class Daily:
 class BronzeUpkeep:
     """Maintains the bronze table of a topic. The topic's query calls `run` after each batch."""
 
-    def __init__(self, settings: LakeSettings, table: TableSpec, checkpoint: Checkpoint) -> None:
-        self._settings = settings
+    def __init__(self, lake: Lake, table: Table, checkpoint: Checkpoint) -> None:
+        self._settings = lake.settings
         self._table = table
         self._daily = Daily(checkpoint)
 
     def run(self, batch_id: int) -> None:
         """Compact small files if there are many; once a day, delete files that no reader needs."""
         if batch_id % EVERY_BATCHES == 0:
-            compact(DirectTable(self._table, self._settings), self._table.full_name)
+            compact(self._table.arrow, self._table.full_name)
         if self._daily.is_due():
             if self._readers_are_near():
-                days = self._settings.history_days
-                deleted = DirectTable(self._table, self._settings).vacuum(days)
+                deleted = self._table.arrow.vacuum(self._settings.history_days)
                 log.info("vacuumed", table=self._table.full_name, files=deleted)
             else:
                 log.warning(
@@ -71,20 +70,19 @@ class BronzeUpkeep:
 
     def _readers_are_near(self) -> bool:
         """Whether all queries that read the table have reached versions of the last 24 hours."""
-        path = self._table.path(self._settings)
-        newest = DirectTable(self._table, self._settings).version
+        newest = self._table.newest_version()
         oldest = time.time() - DAY
         for version in self._next_to_read():
             if version > newest:  # the query has read all versions
                 continue
-            written = written_at(self._settings, commit_file(path, version))
+            written = written_at(self._settings, commit_file(self._table.path, version))
             if written is None or written < oldest:
                 return False
         return True
 
     def _next_to_read(self) -> list[int]:
         """The version that each query reads next; -1 for a query that has not finished a batch."""
-        table = DirectTable(self._table, self._settings).id
+        table = self._table.arrow.id
         found = []
         for checkpoint in self._settings.checkpoints_dir.iterdir():
             if not has_planned(checkpoint):
@@ -102,7 +100,7 @@ def _is_of(offset: object, table: str) -> bool:
     return isinstance(offset, dict) and offset.get("reservoirId") == table
 
 
-def compact(table: DirectTable, name: str, rewrite: Callable[[], object] | None = None) -> None:
+def compact(table: ArrowTable, name: str, rewrite: Callable[[], object] | None = None) -> None:
     """Rewrite small files as larger ones, if there are many.
 
     Args:

@@ -31,8 +31,7 @@ from gold.publish import GoldSnapshot, last_published, publish, undo_unpublished
 from gold.records import append_record
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
 from gold.tables import BUILT, CUT, RUNS
-from lake.settings.settings import LakeSettings
-from lake.topics.topic_file import TopicFile, load_topics
+from lake.tables.lake import Lake
 from silver.contract.tables import silver_tables
 from silver.records.masking import protection
 
@@ -43,16 +42,16 @@ ROWS_SHOWN = 3
 log = structlog.get_logger()
 
 
-def require_silver(settings: LakeSettings, topics: TopicFile) -> None:
+def require_silver(lake: Lake) -> None:
     """Check that all silver tables exist.
 
     Raises:
         GoldError: one does not exist.
     """
-    for table in silver_tables(topics):
-        if not table.exists(settings):
+    for table in silver_tables(lake.topics):
+        if not lake.table(table).exists():
             message = (
-                f"The table {table.full_name} does not exist yet at {table.path(settings)}, so "
+                f"The table {table.full_name} does not exist yet at {lake.table(table).path}, so "
                 "gold has nothing to read. Run `lakehouse silver --available-now` first."
             )
             raise GoldError(message)
@@ -65,7 +64,7 @@ class PreparedBuild:
     id: the id that marks the build's commits and views (`own.py`).
     """
 
-    settings: LakeSettings
+    lake: Lake
     id: str
     process: subprocess.Popen[bytes]
     target: Path
@@ -76,13 +75,13 @@ class PreparedBuild:
     def run(self) -> BuildResult:
         """Build, test and publish. Called only once. Returns and raises as `build_gold`."""
         try:
-            endpoint_running(self.settings)  # dbt-spark would not say why it is refused
+            endpoint_running(self.lake.settings)  # dbt-spark would not say why it is refused
         except SqlError as error:
             raise GoldError(str(error)) from error
         started_at = dt.datetime.now(dt.timezone.utc)
-        gate = protection(self.settings, load_topics(self.settings.topics))
+        gate = protection(self.lake)
         project = _checksum(gate)
-        before = last_published(self.settings)
+        before = last_published(self.lake)
         changed = before is None or before.project != project
         why = self._why_full(before, changed=changed)
         if why and not self.full_refresh:
@@ -91,9 +90,9 @@ class PreparedBuild:
         results.unlink(missing_ok=True)
         versions: dict[str, int] = {}
         if before and (why is None or self.select):
-            versions = undo_unpublished(self.settings, before)
+            versions = undo_unpublished(self.lake, before)
         arguments = self._arguments(anew=why is not None, changed=changed)
-        with report_build(self.settings, self.target) as lineage:
+        with report_build(self.lake, self.target) as lineage:
             build = self._run_dbt(arguments, results)
             if build.failed or self.process.returncode:
                 self._note(started_at, "failed", build)
@@ -144,7 +143,7 @@ class PreparedBuild:
         if changed:
             return "the models or the protection of personal fields have changed"
         age = dt.datetime.now(dt.timezone.utc) - before.published_at
-        if age > dt.timedelta(days=self.settings.history_days):
+        if age > dt.timedelta(days=self.lake.settings.history_days):
             return f"changes since {before.published_at:%Y-%m-%d} are no longer kept"
         return None
 
@@ -167,12 +166,12 @@ class PreparedBuild:
             and node["config"]["materialized"] in ("table", "incremental")
         ]
         marts = [node["name"] for node in tables if node["access"] == "public"]
-        _, [(text,)] = query_endpoint(self.settings, f"SELECT run FROM {CUT}.run")  # noqa: S608
+        _, [(text,)] = query_endpoint(self.lake.settings, f"SELECT run FROM {CUT}.run")  # noqa: S608
         views = {node["identifier"] for node in manifest["sources"].values()}
-        require_own_views(self.settings, self.id, {"run", *views})
+        require_own_views(self.lake.settings, self.id, {"run", *views})
         silver = json.loads(text)["silver_batch"], json.loads(text)["silver"]
         built = [node["name"] for node in tables]
-        return publish(self.settings, marts, built, silver, project, (self.id, versions))
+        return publish(self.lake, marts, built, silver, project, (self.id, versions))
 
     def _note(self, started_at: dt.datetime, outcome: str, build: BuildResult) -> None:
         rows = [
@@ -184,7 +183,7 @@ class PreparedBuild:
             }
             for node in build.nodes
         ]
-        append_record(RUNS, self.settings, rows, "started_at")
+        append_record(self.lake.table(RUNS), rows, "started_at", self.lake.settings.history_days)
 
     def _describe(self, node: NodeResult) -> str:
         """What failed, and for a test, some of the rows that it found."""
@@ -192,7 +191,7 @@ class PreparedBuild:
         if node.kind == "test" and node.status == "fail" and node.sql:
             with contextlib.suppress(SqlError):
                 few = f"select * from ({node.sql}) limit {ROWS_SHOWN}"  # noqa: S608 - dbt's own SQL
-                names, rows = query_endpoint(self.settings, few)
+                names, rows = query_endpoint(self.lake.settings, few)
                 shown = ", ".join(str(dict(zip(names, row, strict=True))) for row in rows)
                 said = f"{said}, such as {shown}"
         return said
@@ -200,38 +199,36 @@ class PreparedBuild:
 
 @contextlib.contextmanager
 def prepare_build(
-    settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
+    lake: Lake, *, select: str | None = None, full_refresh: bool = False
 ) -> Iterator[PreparedBuild]:
     """Start dbt, so that the block can `run` the build. Arguments and errors as in `build_gold`.
 
     The caller must hold the lock of gold (`alone`).
     """
-    target, build = target_path(settings), uuid.uuid4().hex
-    log_file = settings.home_dir / "logs" / "dbt.log"
+    target, build = target_path(lake.settings), uuid.uuid4().hex
+    log_file = lake.settings.home_dir / "logs" / "dbt.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        require_whole(settings)
+        require_whole(lake.settings)
         output = stack.enter_context(log_file.open("w"))
         process = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-m", "gold.dbt", "--wait"],
                 cwd=PROJECT,
-                env=dbt_environment(settings, target, BUILT) | {"LAKEHOUSE_BUILD": build},
+                env=dbt_environment(lake.settings, target, BUILT) | {"LAKEHOUSE_BUILD": build},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         )
-        yield PreparedBuild(settings, build, process, target, log_file, select, full_refresh)
+        yield PreparedBuild(lake, build, process, target, log_file, select, full_refresh)
 
 
-def build_gold(
-    settings: LakeSettings, *, select: str | None = None, full_refresh: bool = False
-) -> BuildResult:
+def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = False) -> BuildResult:
     """Build and test the models of `dbt_project` through the running SQL endpoint, and publish.
 
     Args:
-        settings: the lake; the endpoint is on `sql_port`.
+        lake: the lake; the endpoint is on `sql_port` of its settings.
         select: the models to build and test, in dbt's selection syntax; all if None. Selected
             models are not published, because the others would show a different snapshot.
         full_refresh: rebuild incremental models from scratch.
@@ -241,8 +238,8 @@ def build_gold(
             models or tests failed. The message names them, with dbt's messages.
     """
     with (
-        alone(settings),
-        prepare_build(settings, select=select, full_refresh=full_refresh) as build,
+        alone(lake.settings),
+        prepare_build(lake, select=select, full_refresh=full_refresh) as build,
     ):
         return build.run()
 

@@ -8,10 +8,9 @@ from pyspark.sql import SparkSession
 from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS, OWN, RUNS
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.tables.sql import identifier, literal
 from lake.tables.storage import SCHEME, delete, folders_below, in_bucket
-from lake.tables.table import delta_tables
-from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import silver_tables
 from silver.materialized import create_views
@@ -19,7 +18,7 @@ from silver.materialized import create_views
 LAYERS = ("bronze", "silver", "gold", BUILT)
 
 
-def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
+def register(spark: SparkSession, lake: Lake) -> None:
     """Register all Delta tables below the lake's layers as `<layer>.<table>`. Idempotent.
 
     Also creates silver's views, if all of silver's tables exist.
@@ -28,20 +27,20 @@ def register(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> 
         SettingsError: the catalog is a metastore with the tables of another lake.
     """
     for own in (CUTS, RUNS):
-        own.create(settings)
-    for layer in (*LAYERS, *own_schemas(settings)):
-        place = f"{settings.tables}/{layer}"
-        if not in_bucket(settings):
+        lake.table(own).create()
+    for layer in (*LAYERS, *own_schemas(lake.settings)):
+        place = f"{lake.settings.tables}/{layer}"
+        if not in_bucket(lake.settings):
             Path(place).mkdir(parents=True, exist_ok=True)
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {literal(place)}")
         _require_ours(spark, layer, place)
-        for name, table in delta_tables(settings, layer).items():
+        for name, table in lake.tables(layer).items():
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {layer}.{identifier(name)} "
-                f"USING delta LOCATION {literal(table)}"
+                f"USING delta LOCATION {literal(table.path)}"
             )
-    if all(table.exists(settings) for table in silver_tables(topics)):
-        create_views(spark, topics)
+    if all(lake.table(table).exists() for table in silver_tables(lake.topics)):
+        create_views(spark, lake.topics)
 
 
 def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gold.publish import GoldSnapshot
 from lake.observe.lineage import emitter, no_matter_what
-from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 
 
 @dataclass
@@ -23,7 +23,7 @@ class BuildLineage:
 
 
 @contextmanager
-def report_build(settings: LakeSettings, target: Path) -> Iterator[BuildLineage]:
+def report_build(lake: Lake, target: Path) -> Iterator[BuildLineage]:
     """Report the build in the block, and the artifacts that dbt leaves in `target`.
 
     Yields:
@@ -33,13 +33,13 @@ def report_build(settings: LakeSettings, target: Path) -> Iterator[BuildLineage]
         SettingsError: lineage is wanted, but cannot be sent with the current settings.
     """
     build = BuildLineage()
-    sender = emitter(settings)
+    sender = emitter(lake.settings)
     if sender is None:
         yield build
         return
     from gold.lineage_events import GoldRun
 
-    run = GoldRun(settings, sender)
+    run = GoldRun(lake, sender)
     with no_matter_what():
         run.started()
     try:

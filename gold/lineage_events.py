@@ -19,7 +19,7 @@ from gold.publish import GoldSnapshot
 from gold.tables import BUILT, CUT
 from lake.observe.lineage import table_at
 from lake.observe.lineage_events import PRODUCER, Emitter, facets, now, output
-from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 
 JOB = "gold"
 
@@ -27,8 +27,8 @@ JOB = "gold"
 class GoldRun:
     """Sends the events of one build."""
 
-    def __init__(self, settings: LakeSettings, emitter: Emitter) -> None:
-        self._settings = settings
+    def __init__(self, lake: Lake, emitter: Emitter) -> None:
+        self._lake = lake
         self._emitter = emitter
         self._id = emitter.new_run()
 
@@ -42,7 +42,7 @@ class GoldRun:
         If dbt did not get as far as its models, nothing is reported.
         """
         if (target / "run_results.json").exists():
-            for event in _Artifacts(self._settings, target, self._id).parse().events():
+            for event in _Artifacts(self._lake, target, self._id).parse().events():
                 self._emitter.send(event)
 
     def failed(self, error: str) -> None:
@@ -58,9 +58,9 @@ class GoldRun:
     ) -> None:
         built, published = [], []
         for name, version in (marts or {}).items():
-            place = table_at(self._settings, BUILT, name)
+            place = table_at(self._lake.settings, self._lake.named(BUILT, name))
             built.append(InputDataset(place.namespace, place.name, facets=facets(place)))
-            mart = output(table_at(self._settings, "gold", name))
+            mart = output(table_at(self._lake.settings, self._lake.named("gold", name)))
             as_of = dataset_version_dataset.DatasetVersionDatasetFacet(str(version))
             mart.facets = {**(mart.facets or {}), "version": as_of}
             published.append(mart)
@@ -70,7 +70,7 @@ class GoldRun:
                 eventTime=now(),
                 producer=PRODUCER,
                 run=self._emitter.run(self._id, error),
-                job=Job(self._settings.lineage_namespace, JOB, {"jobType": kind}),
+                job=Job(self._lake.settings.lineage_namespace, JOB, {"jobType": kind}),
                 eventType=state,
                 inputs=built,
                 outputs=published,
@@ -81,15 +81,15 @@ class GoldRun:
 class _Artifacts(DbtArtifactProcessor):  # type: ignore[misc]
     """Reads the artifacts of a dbt run, whose parent is a build."""
 
-    def __init__(self, settings: LakeSettings, target: Path, parent: str) -> None:
-        super().__init__(PRODUCER, settings.lineage_namespace)
-        self._settings = settings
+    def __init__(self, lake: Lake, target: Path, parent: str) -> None:
+        super().__init__(PRODUCER, lake.settings.lineage_namespace)
+        self._lake = lake
         self._target = target
-        self.dbt_run_metadata = ParentRunMetadata(parent, JOB, settings.lineage_namespace)
+        self.dbt_run_metadata = ParentRunMetadata(parent, JOB, lake.settings.lineage_namespace)
 
     def get_dbt_metadata(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], None]:
         """Manifest, results, profile, and None in place of a catalog."""
-        host, port = self._settings.sql_host, self._settings.sql_port
+        host, port = self._lake.settings.sql_host, self._lake.settings.sql_port
         profile = {"type": "spark", "method": "thrift", "host": host, "port": port}
         return self._read("manifest.json"), self._read("run_results.json"), profile, None
 
@@ -109,5 +109,6 @@ class _Artifacts(DbtArtifactProcessor):  # type: ignore[misc]
         _, _, known, of_input = super().extract_dataset_data(node, *arguments, **named)
         found = node.metadata_node
         schema = "silver" if found["schema"] == CUT else found["schema"]
-        place = table_at(self._settings, schema, found.get("alias") or found["name"])
+        table = self._lake.named(schema, found.get("alias") or found["name"])
+        place = table_at(self._lake.settings, table)
         return place.namespace, place.name, {**known, **facets(place)}, of_input

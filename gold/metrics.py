@@ -15,19 +15,19 @@ from prometheus_client.core import Metric as Family
 from gold.tables import CUTS, RUNS
 from lake.observe import metrics
 from lake.observe.exporter import LayerCollector
-from lake.settings.settings import LakeSettings
 from lake.tables.arrow import NewRows
+from lake.tables.lake import Lake
 from silver.contract.tables import CUTS as SILVER_CUTS
 
 OUTCOMES = ("published", "tested", "failed")
 
 
-def gold_collector(settings: LakeSettings) -> LayerCollector:
+def gold_collector(lake: Lake) -> LayerCollector:
     """The collector of gold's metrics."""
-    seen = _Seen(settings)
+    seen = _Seen(lake)
 
     def read() -> Iterator[Family]:
-        if not all(table.exists(settings) for table in (CUTS, RUNS, SILVER_CUTS)):
+        if not all(lake.table(table).exists() for table in (CUTS, RUNS, SILVER_CUTS)):
             return
         seen.look()
         yield metrics.BUILDS.of({(name,): seen.builds[name] for name in OUTCOMES})
@@ -49,10 +49,11 @@ class _Seen:
     silver_batch: the last batch of silver itself.
     """
 
-    def __init__(self, settings: LakeSettings) -> None:
-        self._runs = NewRows(RUNS, settings, ("started_at", "outcome"), "started_at")
-        self._cuts = NewRows(CUTS, settings, ("published_at", "silver_batch"), "published_at")
-        self._silver = NewRows(SILVER_CUTS, settings, ("silver_batch",), "silver_batch")
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._runs = NewRows(("started_at", "outcome"), "started_at")
+        self._cuts = NewRows(("published_at", "silver_batch"), "published_at")
+        self._silver = NewRows(("silver_batch",), "silver_batch")
         self.builds = Counter[str]()
         self.batch_of: dict[dt.datetime, int] = {}
         self.silver_batch = -1
@@ -60,16 +61,16 @@ class _Seen:
 
     def look(self) -> None:
         """Read new rows. The runs are read first, because each is written after its snapshot."""
-        rows, is_all = self._runs.read()
+        rows, is_all = self._runs.read(self._lake.table(RUNS).arrow)
         groups = rows.group_by(["started_at", "outcome"]).aggregate([]).to_pylist()
         builds = {row["started_at"]: row["outcome"] for row in groups}
         self.builds.update(builds[begun] for begun in builds.keys() - self._begun.keys())
         self._begun = builds if is_all else self._begun | builds
-        rows, is_all = self._cuts.read()
+        rows, is_all = self._cuts.read(self._lake.table(CUTS).arrow)
         if is_all:
             self.batch_of = {}
         self.batch_of |= {row["published_at"]: row["silver_batch"] for row in rows.to_pylist()}
-        rows, is_all = self._silver.read()
+        rows, _ = self._silver.read(self._lake.table(SILVER_CUTS).arrow)
         last = pc.max(rows["silver_batch"]).as_py()
         if last is not None:
             self.silver_batch = last

@@ -8,6 +8,7 @@ within milliseconds. The snapshot, which says which versions belong together, is
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -16,13 +17,10 @@ from gold.own import marked, require_own_commits
 from gold.records import append_record
 from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
 from lake.tables.checksums import write_checksum
+from lake.tables.lake import Lake
 from lake.tables.sql import identifier, literal
-from lake.tables.storage import delete, is_table, open_table, storage_options
-from lake.tables.swap import LinkedTable
-from lake.tables.table import delta_tables
+from lake.tables.storage import storage_options
 
 MANY_FILES = 32
 SMALL_FILE = 16 << 20
@@ -40,12 +38,12 @@ class GoldSnapshot:
     project: str
 
 
-def last_published(settings: LakeSettings) -> GoldSnapshot | None:
+def last_published(lake: Lake) -> GoldSnapshot | None:
     """The newest row of `gold.cuts`; None if there is none."""
-    if not CUTS.exists(settings):
+    if not lake.table(CUTS).exists():
         return None
     names = [column.name for column in CUTS.columns]
-    row = DirectTable(CUTS, settings).latest("published_at", names)
+    row = lake.table(CUTS).arrow.latest("published_at", names)
     if row is None:
         return None
     maps = {name: dict(row[name]) for name in row if name.endswith("versions")}
@@ -53,7 +51,7 @@ def last_published(settings: LakeSettings) -> GoldSnapshot | None:
 
 
 def publish(
-    settings: LakeSettings,
+    lake: Lake,
     marts: Iterable[str],
     built: Iterable[str],
     silver: tuple[int, dict[str, int]],
@@ -63,7 +61,7 @@ def publish(
     """Let readers see what was built, and record which versions belong together.
 
     Args:
-        settings: the lake.
+        lake: the lake.
         marts: the models to publish.
         built: all models that are tables.
         silver: the batch and the table versions of silver that were read.
@@ -74,9 +72,9 @@ def publish(
     Raises:
         GoldError: another writer has changed a table during the build; nothing is published.
     """
-    before = last_published(settings)
-    built_versions = {name: _settle(settings, name, *begun) for name in built}
-    tables = {name: _Mart(settings, name, built_versions[name]) for name in marts}
+    before = last_published(lake)
+    built_versions = {name: _settle(lake, name, *begun) for name in built}
+    tables = {name: _Mart(lake, name, built_versions[name]) for name in marts}
     for table in tables.values():
         table.link()
     for table in tables.values():
@@ -89,27 +87,27 @@ def publish(
         silver_versions=silver[1],
         project=project,
     )
-    append_record(CUTS, settings, [vars(snapshot)], "published_at")
+    _append(lake, vars(snapshot))
     for name, table in tables.items():
         if table.is_new:
-            place = literal(settings.table_path("gold", name))
+            place = literal(table.path)
             create = f"CREATE TABLE IF NOT EXISTS gold.{identifier(name)}"
-            query_endpoint(settings, f"{create} USING delta LOCATION {place}")
+            query_endpoint(lake.settings, f"{create} USING delta LOCATION {place}")
     for name in before.versions.keys() - tables.keys() if before else ():
-        query_endpoint(settings, f"DROP TABLE IF EXISTS gold.{identifier(name)}")
-        delete(settings, settings.table_path("gold", name))
+        query_endpoint(lake.settings, f"DROP TABLE IF EXISTS gold.{identifier(name)}")
+        lake.named("gold", name).delete()
     return snapshot
 
 
-def undo_unpublished(settings: LakeSettings, before: GoldSnapshot) -> dict[str, int]:
+def undo_unpublished(lake: Lake, before: GoldSnapshot) -> dict[str, int]:
     """Restore the built tables to their published versions. A failed run may have changed them.
 
     Returns:
         The versions of the tables after that.
     """
     versions = {}
-    for name, path in delta_tables(settings, BUILT).items():
-        version, table = before.built_versions.get(name), open_table(settings, path)
+    for name, built in lake.tables(BUILT).items():
+        version, table = before.built_versions.get(name), built.log()
         if version is None:  # dbt replaces it
             continue
         if table.version() != version:
@@ -119,16 +117,20 @@ def undo_unpublished(settings: LakeSettings, before: GoldSnapshot) -> dict[str, 
     return versions
 
 
-def note_versions(settings: LakeSettings) -> None:
+def note_versions(lake: Lake) -> None:
     """Record that the tables have new versions with the same rows as were published."""
-    before = last_published(settings)
+    before = last_published(lake)
     if before is not None:
         now = {
             "published_at": _instant_after(before),
-            "versions": _versions(settings, "gold", before.versions),
-            "built_versions": _versions(settings, BUILT, before.built_versions),
+            "versions": _versions(lake, "gold", before.versions),
+            "built_versions": _versions(lake, BUILT, before.built_versions),
         }
-        append_record(CUTS, settings, [{**vars(before), **now}], "published_at")
+        _append(lake, {**vars(before), **now})
+
+
+def _append(lake: Lake, row: dict[str, Any]) -> None:
+    append_record(lake.table(CUTS), [row], "published_at", lake.settings.history_days)
 
 
 def _instant_after(before: GoldSnapshot | None) -> dt.datetime:
@@ -137,46 +139,55 @@ def _instant_after(before: GoldSnapshot | None) -> dt.datetime:
     return now if before is None else max(now, before.published_at + dt.timedelta(milliseconds=1))
 
 
-def _versions(settings: LakeSettings, layer: str, names: Iterable[str]) -> dict[str, int]:
-    return {
-        name: open_table(settings, settings.table_path(layer, name)).version() for name in names
-    }
+def _versions(lake: Lake, layer: str, names: Iterable[str]) -> dict[str, int]:
+    return {name: lake.named(layer, name).log().version() for name in names}
 
 
-class _Mart(LinkedTable):
+class _Mart:
     """A published table, and the build that it takes over."""
 
-    def __init__(self, settings: LakeSettings, name: str, version: int) -> None:
-        build, mart = settings.table_path(BUILT, name), settings.table_path("gold", name)
-        self.is_new = not is_table(settings, mart)
-        built = open_table(settings, build, version)
+    def __init__(self, lake: Lake, name: str, version: int) -> None:
+        self._days = lake.settings.history_days
+        self._mart, build = lake.named("gold", name), lake.named(BUILT, name)
+        self.path = self._mart.path
+        self.is_new = not self._mart.exists()
+        built = build.log(version)
         DeltaTable.create(
-            mart,
+            self.path,
             schema=built.schema(),
             mode="ignore",
             description=built.metadata().description,
             configuration={"delta.logRetentionDuration": "interval 7 days"},
-            storage_options=storage_options(settings),
+            storage_options=storage_options(lake.settings),
         )
-        super().__init__(settings, build, mart, version)
+        self._swap = self._mart.swap_from(build, version)
+
+    @property
+    def version(self) -> int:
+        """The version that readers see."""
+        return self._swap.version
+
+    def link(self) -> None:
+        """Link the files of the build into the folder of the mart."""
+        self._swap.link()
 
     def publish(self) -> None:
         """Let readers see the build, and delete old files if many were replaced."""
-        if self.commit() > MANY_FILES:
-            self._table.vacuum(self._settings.history_days * 24, dry_run=False)
+        if self._swap.commit() > MANY_FILES:
+            self._mart.log().vacuum(self._days * 24, dry_run=False)
 
 
-def _settle(settings: LakeSettings, name: str, build: str, versions: Mapping[str, int]) -> int:
+def _settle(lake: Lake, name: str, build: str, versions: Mapping[str, int]) -> int:
     """Compact a built table that has many small files, and check that only this build changed it.
 
     Returns:
         The version to publish.
     """
-    table = open_table(settings, settings.table_path(BUILT, name))
+    table = lake.named(BUILT, name).log()
     sizes = pa.table(table.get_add_actions())["size_bytes"].to_pylist()
     if sum(size < SMALL_FILE for size in sizes) > MANY_FILES:
         ours = marked(build)
         table.optimize.compact(target_size=SMALL_FILE * 8, commit_properties=ours)
-        table.vacuum(settings.history_days * 24, dry_run=False, commit_properties=ours)
+        table.vacuum(lake.settings.history_days * 24, dry_run=False, commit_properties=ours)
     require_own_commits(name, table, versions.get(name, -1), build)
     return table.version()

@@ -8,23 +8,18 @@ from gold.build import PreparedBuild, prepare_build
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
-from lake.settings.settings import LakeSettings
-from lake.tables.storage import newest_version
-from lake.tables.table import delta_tables
+from lake.tables.lake import Lake
 
 POLL_SECONDS = 2.0
 
 
-def silver_versions(settings: LakeSettings) -> dict[str, int]:
+def silver_versions(lake: Lake) -> dict[str, int]:
     """The newest version of each silver table, read from the file names in its log."""
-    return {
-        name: newest_version(settings, place)
-        for name, place in delta_tables(settings, "silver").items()
-    }
+    return {name: table.newest_version() for name, table in lake.tables("silver").items()}
 
 
 def keep_fresh(
-    settings: LakeSettings,
+    lake: Lake,
     stop: Event,
     every: float = 0.0,
     leave: Callable[[], bool] | None = None,
@@ -35,7 +30,7 @@ def keep_fresh(
     lock of gold is held while a build waits and runs. It is free while the caller handles a result.
 
     Args:
-        settings: the lake; the SQL endpoint is on `sql_port`.
+        lake: the lake; the SQL endpoint is on `sql_port` of its settings.
         stop: ends the wait for a change, and the loop after the current build.
         every: minimum number of seconds between the starts of two builds.
         leave: called before each build; if it returns true, no more builds are made.
@@ -49,9 +44,9 @@ def keep_fresh(
     seen: dict[str, int] | None = None
     begun = -every
     while not stop.is_set():
-        with alone(settings), prepare_build(settings) as build:
+        with alone(lake.settings), prepare_build(lake) as build:
             stop.wait(begun + every - time.monotonic())
-            seen = _wait_for_change(settings, seen, stop)
+            seen = _wait_for_change(lake, seen, stop)
             if seen is None or (leave and leave()):
                 return
             begun = time.monotonic()
@@ -60,11 +55,9 @@ def keep_fresh(
             yield result
 
 
-def _wait_for_change(
-    settings: LakeSettings, seen: dict[str, int] | None, stop: Event
-) -> dict[str, int] | None:
+def _wait_for_change(lake: Lake, seen: dict[str, int] | None, stop: Event) -> dict[str, int] | None:
     """Wait until the versions of silver differ from `seen`, and return them; None if stopped."""
-    while (versions := silver_versions(settings)) == seen:
+    while (versions := silver_versions(lake)) == seen:
         if stop.wait(POLL_SECONDS):
             return None
     return None if stop.is_set() else versions

@@ -1,6 +1,6 @@
 """Tables that gold keeps about itself, in addition to the marts of `dbt_project`."""
 
-from lake.tables.table import TableSpec
+from lake.tables.spec import TableSpec
 from pulsar_spark.schema import Column
 
 BUILT = "gold_build"  # the schema in which dbt builds and tests; `gold` is published from it

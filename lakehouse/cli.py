@@ -24,7 +24,7 @@ from lakehouse.commands import (
     status,
     streams,
 )
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 
 app = typer.Typer(
     help="Load Pulsar topics into bronze, silver and gold Delta tables, and query them with SQL.",
@@ -79,10 +79,10 @@ def common(
     ] = False,
 ) -> None:
     """Settings come from options, then LAKEHOUSE_… variables, then lakehouse.toml."""
-    lake.traces = traces
-    lake.begin(home, topics, log_format)
+    current.traces = traces
+    current.begin(home, topics, log_format)
 
 
 def main() -> None:
     """Run the command line. Report an error as one message on stderr and an exit code."""
-    exit_with(lambda: app(prog_name="lakehouse"), traces=lambda: lake.traces)
+    exit_with(lambda: app(prog_name="lakehouse"), traces=lambda: current.traces)

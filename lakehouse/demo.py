@@ -19,8 +19,8 @@ from gold.sql_client import endpoint_running
 from lake.durable import write_durably
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
-from lake.topics.topic_file import TopicFile
 from lakehouse.operate.publish import create_topics, files_to_publish, publish
 from lakehouse.operate.status import COLUMNS, lake_status
 from lakehouse.runtime.broker import left_over_broker, start_broker
@@ -61,8 +61,7 @@ Delta tables for DuckDB, Polars, pandas: {gold}
 
 
 def demo(
-    settings: LakeSettings,
-    topics: TopicFile,
+    lake: Lake,
     *,
     data: Path | None = None,
     scale: float = 1.0,
@@ -72,8 +71,7 @@ def demo(
     """Run the pipeline on an empty lake and print the results.
 
     Args:
-        settings: the settings. If the home folder holds an earlier demo, it is emptied first.
-        topics: the declared topics.
+        lake: the lake. If its home folder holds an earlier demo, it is emptied first.
         data: folder with the CSV files; if None, data is generated.
         scale: size of the generated data.
         seed: seed of the generated data.
@@ -83,48 +81,47 @@ def demo(
         SettingsError: the home folder holds a lake that no demo made, or that is in use.
     """
     if data is not None:
-        files_to_publish(topics, data)
-    _empty_home(settings)
-    require_free_ports(settings)
-    fetch_all_jars(settings, *jar_groups(settings), "pulsar")
+        files_to_publish(lake.topics, data)
+    _empty_home(lake.settings)
+    require_free_ports(lake.settings)
+    fetch_all_jars(lake.settings, *jar_groups(lake.settings), "pulsar")
     with contextlib.ExitStack() as stack:
         with step("Starting Pulsar and Spark, publishing"), ThreadPoolExecutor(2) as pool:
-            folder = data or settings.home_dir / "data"
+            folder = data or lake.settings.home_dir / "data"
             files = None if data else pool.submit(generate_shop, folder, scale, seed)
-            published = pool.submit(_fill_topics, stack, settings, topics, folder, files)
-            spark = build_session(settings, "lakehouse-demo")
+            published = pool.submit(_fill_topics, stack, lake, folder, files)
+            spark = build_session(lake.settings, "lakehouse-demo")
             stack.callback(spark.stop)
             counts = published.result()
-        with alone(settings), prepare_build(settings) as gold:  # dbt loads while the layers run
-            _run_layers(spark, settings, topics)
-            with sql_endpoint(spark, settings), step("gold: dbt build"):
+        with alone(lake.settings), prepare_build(lake) as gold:  # dbt loads while the layers run
+            _run_layers(spark, lake)
+            with sql_endpoint(spark, lake.settings), step("gold: dbt build"):
                 built = gold.run()
-        _report(spark, settings, topics, counts, built)
+        _report(spark, lake, counts, built)
         if keep_running:
-            serve(spark, settings, topics)
+            serve(spark, lake)
 
 
 def _fill_topics(
     stack: contextlib.ExitStack,
-    settings: LakeSettings,
-    topics: TopicFile,
+    lake: Lake,
     folder: Path,
     files: Future[Counts] | None,
 ) -> dict[str, int]:
     """Start the broker, and publish the files once they exist. The stack stops the broker."""
-    stack.callback(start_broker(settings).stop)
-    create_topics(settings, topics)
+    stack.callback(start_broker(lake.settings).stop)
+    create_topics(lake)
     if files is not None:
         files.result()
-    return publish(settings, topics, folder)
+    return publish(lake, folder)
 
 
-def _run_layers(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
+def _run_layers(spark: SparkSession, lake: Lake) -> None:
     with step("bronze: landing the topics"):
-        await_streams(ingest(spark, settings, topics, available_now=True))
+        await_streams(ingest(spark, lake, available_now=True))
     with step("silver: applying changelogs, enriching orders"):
-        await_streams(refine(spark, settings, topics, available_now=True))
-    register(spark, settings, topics)
+        await_streams(refine(spark, lake, available_now=True))
+    register(spark, lake)
 
 
 def _empty_home(settings: LakeSettings) -> None:
@@ -151,21 +148,17 @@ def _empty_home(settings: LakeSettings) -> None:
 
 def _report(
     spark: SparkSession,
-    settings: LakeSettings,
-    topics: TopicFile,
+    lake: Lake,
     published: dict[str, int],
     built: BuildResult,
 ) -> None:
     out.print()
     print_rows(("topic", "published"), list(published.items()), title="Messages")
-    lines = [
-        (line.table, line.rows, line.lag_messages, line.note)
-        for line in lake_status(settings, topics)
-    ]
+    lines = [(line.table, line.rows, line.lag_messages, line.note) for line in lake_status(lake)]
     print_rows([COLUMNS[0], COLUMNS[1], COLUMNS[3], COLUMNS[4]], lines, title="Tables")
     out.print(f"dbt: {len(built.models)} models built, {len(built.tests)} tests passed\n")
     for title, sql in TOP.items():
         rows = spark.sql(sql)
         print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
     command = "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
-    out.print(NEXT.format(command=command, gold=settings.lake_dir / "gold"), soft_wrap=True)
+    out.print(NEXT.format(command=command, gold=lake.settings.lake_dir / "gold"), soft_wrap=True)

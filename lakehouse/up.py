@@ -13,6 +13,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import last_commit
 from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
+from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.console import err, step
@@ -27,17 +28,17 @@ LANDING_SECONDS = 60
 CATCHING_UP_SECONDS = 30
 
 
-def up(settings: LakeSettings, topics: TopicFile) -> None:
+def up(lake: Lake) -> None:
     """Run everything until Ctrl-C or SIGTERM, then stop streams, SQL and broker in this order.
 
     Raises:
         LakehouseError: a stream was given up. Raised at the end, because the others keep running.
     """
-    require_free_ports(settings)
-    with broker_and_spark(settings, "lakehouse") as (embedded, spark):
+    require_free_ports(lake.settings)
+    with broker_and_spark(lake.settings, "lakehouse") as (embedded, spark):
         if embedded:
-            create_topics(settings, topics)
-        serve(spark, settings, topics)
+            create_topics(lake)
+        serve(spark, lake)
 
 
 def require_free_ports(settings: LakeSettings) -> None:
@@ -52,26 +53,24 @@ def require_free_ports(settings: LakeSettings) -> None:
         require_free_port(settings.connect_port, PORT_SETTING)
 
 
-def serve(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
+def serve(spark: SparkSession, lake: Lake) -> None:
     """Stream, answer SQL, and serve Spark Connect if it has a port, until Ctrl-C or SIGTERM."""
-    with streams(spark, settings, topics) as running:
+    with streams(spark, lake) as running:
         let_catch_up(running)
-        register(spark, settings, topics)
-        with sql_endpoint(spark, settings), spark_connect(spark, settings):
-            _announce(settings)
+        register(spark, lake)
+        with sql_endpoint(spark, lake.settings), spark_connect(spark, lake.settings):
+            _announce(lake.settings)
             await_streams(running)
 
 
 @contextlib.contextmanager
-def streams(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile
-) -> Iterator[list[Stream]]:
+def streams(spark: SparkSession, lake: Lake) -> Iterator[list[Stream]]:
     """Run the streams of bronze and silver, and stop them at the end of the block."""
     with step("Starting the streams"):
-        running = ingest(spark, settings, topics)
-        if last_commit(settings, QUERY) is None:
-            let_changelogs_land(running, topics)
-        running += refine(spark, settings, topics)
+        running = ingest(spark, lake)
+        if last_commit(lake.settings, QUERY) is None:
+            let_changelogs_land(running, lake.topics)
+        running += refine(spark, lake)
     try:
         yield running
     finally:

@@ -24,9 +24,8 @@ from gold.errors import GoldError
 from gold.lock import alone
 from gold.sql_client import query_endpoint
 from gold.tables import OWN
-from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.tables.sql import literal
-from lake.tables.storage import open_table
 
 SCHEMA = f"{OWN}evaluation"
 AT = 10  # recommendations per account
@@ -49,7 +48,7 @@ class Quality:
     reciprocal_rank: float
 
 
-def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
+def evaluate_recommendations(lake: Lake) -> list[Quality]:
     """Measure `user_recommendations` and two recommenders that know nothing about the account.
 
     `popularity` recommends the items in most baskets, and `random` recommends any items. Neither
@@ -59,15 +58,15 @@ def evaluate_recommendations(settings: LakeSettings) -> list[Quality]:
     Raises:
         GoldError: another evaluation is running, dbt failed, or there is nothing to measure by.
     """
-    with alone(settings, SCHEMA), _schema(settings):
-        _build(settings)
+    with alone(lake.settings, SCHEMA), _schema(lake):
+        _build(lake)
         held_out: dict[int, set[int]] = defaultdict(set)
-        for row in _rows(settings, "held_out_purchases", "account_id", "item_id", "is_findable"):
+        for row in _rows(lake, "held_out_purchases", "account_id", "item_id", "is_findable"):
             if row["is_findable"]:
                 held_out[row["account_id"]].add(row["item_id"])
-        items = sorted(row["item_id"] for row in _rows(settings, "stg_items", "item_id"))
-        bought = _rows(settings, "int_purchases", "invoice_id", "account_id", "item_id")
-        ranked = _rows(settings, "user_recommendations", "account_id", "rank", "item_id")
+        items = sorted(row["item_id"] for row in _rows(lake, "stg_items", "item_id"))
+        bought = _rows(lake, "int_purchases", "invoice_id", "account_id", "item_id")
+        ranked = _rows(lake, "user_recommendations", "account_id", "rank", "item_id")
     if not held_out:
         message = (
             "No account bought a new item with its last invoice, so the recommendations cannot be "
@@ -147,24 +146,24 @@ def _any_new(items: Sequence[int], owned: Mapping[int, set[int]]) -> Ranking:
 
 
 @contextlib.contextmanager
-def _schema(settings: LakeSettings) -> Iterator[None]:
+def _schema(lake: Lake) -> Iterator[None]:
     """Create an empty schema, and drop it at the end. Drops leftovers of a killed run first."""
-    drop_schema(settings, SCHEMA)
-    place = literal(f"{settings.tables}/{SCHEMA}")
-    query_endpoint(settings, f"create schema {SCHEMA} location {place}")
+    drop_schema(lake.settings, SCHEMA)
+    place = literal(f"{lake.settings.tables}/{SCHEMA}")
+    query_endpoint(lake.settings, f"create schema {SCHEMA} location {place}")
     try:
         yield
     finally:
-        drop_schema(settings, SCHEMA)
+        drop_schema(lake.settings, SCHEMA)
 
 
-def _build(settings: LakeSettings) -> None:
-    target = settings.home_dir / "dbt-evaluation"
+def _build(lake: Lake) -> None:
+    target = lake.settings.home_dir / "dbt-evaluation"
     results = target / "run_results.json"
     results.unlink(missing_ok=True)
     variables = {"hold_out_last_invoice": True, "recommendations_per_account": AT}
     command = ["run", "--vars", json.dumps(variables), "--select", "+user_recommendations"]
-    code, log = run_dbt(settings, target, command, SCHEMA)
+    code, log = run_dbt(lake.settings, target, command, SCHEMA)
     if code:
         failed = read_results(results).failed if results.exists() else []
         said = "; ".join(map(str, failed)) or f"dbt ended with {code}"
@@ -172,7 +171,7 @@ def _build(settings: LakeSettings) -> None:
         raise GoldError(message)
 
 
-def _rows(settings: LakeSettings, name: str, *columns: str) -> list[dict[str, Any]]:
-    table = open_table(settings, settings.table_path(SCHEMA, name))
+def _rows(lake: Lake, name: str, *columns: str) -> list[dict[str, Any]]:
+    table = lake.named(SCHEMA, name).log()
     rows: list[dict[str, Any]] = pa.table(table.scan(list(columns))).to_pylist()
     return rows

@@ -12,11 +12,9 @@ import structlog
 from pyspark.sql import SparkSession
 
 from bronze.upkeep import FILE_SIZE, Daily, compact
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec
-from lake.topics.topic_file import TopicFile
+from lake.tables.lake import Lake
+from lake.tables.table import Table
 from silver.contract.tables import DELETION_VECTORS, silver_tables
 from silver.retention import drop_old_batches
 from silver.state.tombstones import collect_tombstones
@@ -38,10 +36,10 @@ log = structlog.get_logger()
 class Maintenance:
     """Maintains the tables of the silver query before and after batches."""
 
-    def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
-        self._settings = settings
-        self._tables = silver_tables(topics)
-        self._forgetful = [topic for topic in topics.changelogs() if topic.tombstones_days]
+    def __init__(self, lake: Lake, checkpoint: Checkpoint) -> None:
+        self._lake = lake
+        self._tables = [lake.table(spec) for spec in silver_tables(lake.topics)]
+        self._forgetful = [topic for topic in lake.topics.changelogs() if topic.tombstones_days]
         self._daily = Daily(checkpoint)
         self._begun_before = checkpoint.unfinished
 
@@ -54,7 +52,7 @@ class Maintenance:
         """
         if self._forgetful and self._daily.is_due() and batch_id != self._begun_before:
             for topic in self._forgetful:
-                collect_tombstones(spark, self._settings, topic, dt.datetime.now(dt.timezone.utc))
+                collect_tombstones(spark, self._lake, topic, dt.datetime.now(dt.timezone.utc))
 
     def after(self, spark: SparkSession, batch_id: int) -> None:
         """Compact small files every `EVERY_BATCHES` batches.
@@ -67,34 +65,36 @@ class Maintenance:
         if self._daily.is_due():
             for table in self._tables:
                 self._cluster(spark, table)
-            drop_old_batches(self._settings, dt.datetime.now(dt.timezone.utc))
+            drop_old_batches(self._lake, dt.datetime.now(dt.timezone.utc))
             for table in self._tables:
-                table.open(spark, self._settings).vacuum(self._settings.history_days * 24)
+                table.spark(spark).vacuum(self._lake.settings.history_days * 24)
             self._daily.done()
 
-    def _cluster(self, spark: SparkSession, table: TableSpec) -> None:
+    def _cluster(self, spark: SparkSession, table: Table) -> None:
         """Sort the rows by their key again if a key may be in any of many files.
 
         Each batch writes changes to new files, which span all keys.
         """
-        if not table.clustered_by:
+        columns = table.spec.clustered_by
+        if not columns:
             return
-        overlap = DirectTable(table, self._settings).overlap(table.clustered_by[0])
+        overlap = table.arrow.overlap(columns[0])
         if overlap >= MANY_OVERLAPPING_FILES:
             begun = time.monotonic()
-            table.open(spark, self._settings).optimize().executeZOrderBy(*table.clustered_by)
+            table.spark(spark).optimize().executeZOrderBy(*columns)
             took = round(time.monotonic() - begun, 1)
             log.info("clustered", table=table.full_name, overlap=round(overlap, 1), seconds=took)
 
-    def _compact(self, spark: SparkSession, table: TableSpec) -> None:
+    def _compact(self, spark: SparkSession, table: Table) -> None:
         """Compact a table with delta-rs if possible, because the next batch waits.
 
         Delta-rs takes a tenth of the time of Spark.
         """
-        direct = DirectTable(table, self._settings)
+        direct = table.arrow
         has_vectors = direct.configuration(DELETION_VECTORS) == "true"
-        by_spark = partial(self._compact_by_spark, spark, table) if has_vectors else None
+        by_spark = partial(_compact_by_spark, spark, table) if has_vectors else None
         compact(direct, table.full_name, by_spark)
 
-    def _compact_by_spark(self, spark: SparkSession, table: TableSpec) -> None:
-        table.open(spark, self._settings).optimize().executeCompaction()
+
+def _compact_by_spark(spark: SparkSession, table: Table) -> None:
+    table.spark(spark).optimize().executeCompaction()

@@ -24,11 +24,12 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
-from lake.settings.settings import LakeSettings
 from lake.streams.failures import explain
-from lake.tables.arrow import DirectTable
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
+from lake.tables.spec import match
 from lake.tables.sql import literal
-from lake.tables.table import TableSpec, match
+from lake.tables.table import Table
 from lake.topics.topic import View
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
@@ -40,7 +41,7 @@ from silver.state.merge import all_of
 DEFINITION = "lakehouse.view"
 
 Key = tuple[Any, ...]
-Opened = Mapping[str, DirectTable]
+Opened = Mapping[str, ArrowTable]
 
 
 def create_views(spark: SparkSession, topics: TopicFile) -> None:
@@ -77,21 +78,21 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
 class _Source:
     """A table that a view reads, and the key of that table."""
 
-    table: TableSpec
+    table: Table
     key: Sequence[str]
 
     def has(self, column: str) -> bool:
-        return any(each.name == column for each in self.table.columns)
+        return any(each.name == column for each in self.table.spec.columns)
 
 
 class KeptView:
     """A view with a key, materialized in a table."""
 
-    def __init__(self, settings: LakeSettings, topics: TopicFile, view: View) -> None:
-        self._settings = settings
+    def __init__(self, lake: Lake, view: View) -> None:
+        self._days = lake.settings.history_days
         self._view = view
-        self._table = view_table(view)
-        self._sources = {name: _source(topics, name) for name in view.sources}
+        self._table = lake.table(view_table(view))
+        self._sources = {name: _source(lake, name) for name in view.sources}
         self._definition = hashlib.sha256(view.model_dump_json().encode()).hexdigest()
 
     def refresh(self, spark: SparkSession, batch_id: int, before: SilverSnapshot | None) -> None:
@@ -106,12 +107,12 @@ class KeptView:
             SettingsError: the query is not valid, does not give the declared columns, or gives a
                 key twice.
         """
-        opened = {n: DirectTable(x.table, self._settings) for n, x in self._sources.items()}
-        own = DirectTable(self._table, self._settings)
+        opened = {n: x.table.arrow for n, x in self._sources.items()}
+        own = self._table.arrow
         try:
             if self._must_recompute(own, opened, batch_id, before):
                 self.recompute(spark, batch_id)
-                self._table.set_property(spark, self._settings, DEFINITION, self._definition)
+                self._table.set_property(spark, DEFINITION, self._definition)
             elif before is not None and self._has_moved(opened, before):
                 finds = self._finds_by_key(own, opened)
                 keys = self._changed_keys(opened, batch_id, before) if finds else None
@@ -123,7 +124,7 @@ class KeptView:
             raise _refusal(self._view, f"is refused by Spark: {explain(error)}") from error
 
     def _must_recompute(
-        self, own: DirectTable, opened: Opened, batch_id: int, before: SilverSnapshot | None
+        self, own: ArrowTable, opened: Opened, batch_id: int, before: SilverSnapshot | None
     ) -> bool:
         """Whether all rows must be computed.
 
@@ -135,14 +136,14 @@ class KeptView:
         if own.configuration(DEFINITION) != self._definition:
             return True
         age = dt.datetime.now(dt.timezone.utc) - before.committed_at
-        if age > dt.timedelta(days=self._settings.history_days):
+        if age > dt.timedelta(days=self._days):
             return True
         mine = f"silver_batch = {batch_id} AND mark = 'truncated'"
         return any(
             opened[name].count(mine) for name, source in self._sources.items() if source.has("mark")
         )
 
-    def _finds_by_key(self, own: DirectTable, opened: Opened) -> bool:
+    def _finds_by_key(self, own: ArrowTable, opened: Opened) -> bool:
         """Whether rows can be found by key without Spark. Dates and decimals cannot."""
         return own.finds_by(self._view.key[0]) and all(
             opened[name].finds_by(source.key[0]) for name, source in self._sources.items()
@@ -164,14 +165,15 @@ class KeptView:
             )
             then = before.versions.get(source.table.full_name)
             ids = pa.array(row[source.key[0]] for row in changed)
-            old = DirectTable(source.table, self._settings, then).find(source.key[0], ids, names)
+            table = opened[name] if then is None else source.table.arrow_at(then)
+            old = table.find(source.key[0], ids, names)
             found.update(tuple(row[n] for n in names) for row in [*changed, *old.to_pylist()])
         return found
 
     def _result(self, spark: SparkSession, keys: DataFrame | None) -> DataFrame:
         """Run the query on the rows with some keys, or on all rows."""
         for name, source in self._sources.items():
-            rows = source.table.read(spark, self._settings)
+            rows = source.table.rows(spark)
             if source.has("is_deleted"):
                 rows = rows.where("NOT is_deleted")
             if keys is not None:
@@ -189,7 +191,7 @@ class KeptView:
             raise _refusal(self._view, what)
         return found.select(*(F.col(n).cast(kind) for n, kind in self._view.columns.items()))
 
-    def _follow(self, spark: SparkSession, own: DirectTable, batch_id: int, keys: set[Key]) -> None:
+    def _follow(self, spark: SparkSession, own: ArrowTable, batch_id: int, keys: set[Key]) -> None:
         """Compute the rows with some keys, and write those that differ."""
         names, columns = self._view.key, list(self._view.columns)
         rows = pa.table(dict(zip(names, map(list, zip(*keys, strict=True)), strict=True)))
@@ -221,7 +223,7 @@ class KeptView:
         names = self._view.key
         times = F.count("*").over(Window.partitionBy(*names)).alias("times")
         new = self._result(spark, None).select(F.struct("*").alias("new"), times)
-        old = self._table.read(spark, self._settings).drop("silver_batch")
+        old = self._table.rows(spark).drop("silver_batch")
         same = reduce(
             and_,
             (F.col(f"new.`{name}`").eqNullSafe(F.col(f"old.`{name}`")) for name in names),
@@ -248,7 +250,7 @@ class KeptView:
     def _merge(self, spark: SparkSession, changes: DataFrame) -> None:
         values = all_of(changes.drop("_is_deleted"))
         (
-            self._table.open(spark, self._settings)
+            self._table.spark(spark)
             .alias("t")
             .merge(changes.alias("s"), match(self._view.key, "<=>"))
             .whenMatchedDelete(condition="s._is_deleted")
@@ -265,11 +267,11 @@ class KeptView:
         return _refusal(self._view, f"returns a key more than once: {key}.")
 
 
-def _source(topics: TopicFile, name: str) -> _Source:
-    topic = topics.view_sources()[name]
-    if topic.kind == "changelog":
-        return _Source(state_table(topic), topic.key_columns)
-    return _Source(enriched_table(topic, topics), topic.key_columns)
+def _source(lake: Lake, name: str) -> _Source:
+    topic = lake.topics.view_sources()[name]
+    is_state = topic.kind == "changelog"
+    spec = state_table(topic) if is_state else enriched_table(topic, lake.topics)
+    return _Source(lake.table(spec), topic.key_columns)
 
 
 def _refusal(view: View, what: str) -> SettingsError:

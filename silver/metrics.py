@@ -8,36 +8,36 @@ from bronze.metrics import sizes
 from lake.observe import metrics
 from lake.observe.exporter import LayerCollector
 from lake.observe.metrics import Labels
-from lake.settings.settings import LakeSettings
-from lake.tables.log import table_files
-from lake.tables.table import bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
+from lake.tables.table import files_of_each
 from lake.topics.topic_file import TopicFile
 from silver.audit.totals import OUTCOMES, AuditTotals, count_missing
 from silver.contract.tables import CUTS, RECONCILIATION, enriched_table, silver_tables
 
 
-def silver_collector(settings: LakeSettings, topics: TopicFile) -> LayerCollector:
+def silver_collector(lake: Lake) -> LayerCollector:
     """The collector of silver's metrics. Reads Delta logs and small tables, without Spark."""
-    audit = AuditTotals(settings)
+    audit = AuditTotals(lake)
 
     def read() -> Iterator[Family]:
-        files = table_files(settings, silver_tables(topics))
+        files = files_of_each(map(lake.table, silver_tables(lake.topics)))
         yield from sizes(files)
         if (cuts := files.get(CUTS.full_name)) and (last := cuts.newest("committed_at")):
             yield metrics.REFINED_AT.of({(): last.timestamp()})
         if RECONCILIATION.full_name in files:
             audit.read()
-        yield from _audited(audit, topics)
+        yield from _audited(audit, lake.topics)
         # Read after the audit, so that bronze is not older than what silver has counted.
-        landed = table_files(settings, map(bronze_table, topics.topics))
+        landed = files_of_each(map(lake.table, map(bronze_table, lake.topics.topics)))
         yield metrics.UNREFINED.of(
             {
                 (name,): max(each.rows - audit.of_batches(name)["messages_in"], 0)
-                for name in topics.topics
+                for name in lake.topics.topics
                 if (each := landed.get(bronze_table(name).full_name))
             }
         )
-        yield metrics.MISSING.of(_missing(settings, topics))
+        yield metrics.MISSING.of(_missing(lake))
 
     return LayerCollector("silver", read)
 
@@ -52,10 +52,10 @@ def _audited(audit: AuditTotals, topics: TopicFile) -> Iterator[Family]:
     yield metrics.QUARANTINE.of({(n,): audit.now(n)["quarantined"] for n in topics.topics})
 
 
-def _missing(settings: LakeSettings, topics: TopicFile) -> dict[Labels, int]:
+def _missing(lake: Lake) -> dict[Labels, int]:
     return {
-        (lookup,): count_missing(settings, table, lookup)
-        for topic in topics.events()
-        if (table := enriched_table(topic, topics)).exists(settings)
+        (lookup,): count_missing(table, lookup)
+        for topic in lake.topics.events()
+        if (table := lake.table(enriched_table(topic, lake.topics))).exists()
         for lookup in topic.lookups
     }

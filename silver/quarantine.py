@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bronze.upkeep import compact
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim_tables
-from lake.tables.arrow import DirectTable, OpenTables
-from lake.tables.table import TableSpec, match
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec, match
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from pulsar_spark.schema import ORDER_FIELDS, POSITION_FIELDS
@@ -74,10 +74,10 @@ def _beginning(payload: bytes | None) -> str:
     return text if len(text) <= SAMPLE_CHARACTERS else text[: SAMPLE_CHARACTERS - 1] + "…"
 
 
-def summary(settings: LakeSettings) -> list[tuple[object, ...]]:
+def summary(lake: Lake) -> list[tuple[object, ...]]:
     """By topic, reason and status: count, first and last publish time, and a sample."""
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in _table(settings).rows([*RECORD, "status"]):
+    for row in _table(lake).rows([*RECORD, "status"]):
         found.setdefault((row["topic"], row["reason"], row["status"]), []).append(row)
     lines: list[tuple[object, ...]] = []
     for group, rows in sorted(found.items(), key=lambda each: (-len(each[1]), each[0])):
@@ -86,11 +86,11 @@ def summary(settings: LakeSettings) -> list[tuple[object, ...]]:
     return lines
 
 
-def records(settings: LakeSettings, selection: Selection, limit: int) -> list[tuple[object, ...]]:
+def records(lake: Lake, selection: Selection, limit: int) -> list[tuple[object, ...]]:
     """The newest open records: topic, reason, position, key, payload, publish time."""
     rows = [
         row
-        for row in _table(settings).rows(RECORD, "status = 'open'")
+        for row in _table(lake).rows(RECORD, "status = 'open'")
         if selection.topic in (None, row["topic"]) and selection.reason in (None, row["reason"])
     ]
     rows.sort(key=lambda row: row["publish_time"], reverse=True)
@@ -102,9 +102,7 @@ def records(settings: LakeSettings, selection: Selection, limit: int) -> list[tu
     return shown
 
 
-def replay(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
-) -> Counter[str]:
+def replay(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str]:
     """Decode open records again with the current topic file, and apply the good ones, each once.
 
     Returns:
@@ -116,8 +114,8 @@ def replay(
             within a batch.
         SettingsError: the topic is not declared.
     """
-    with _decision(spark, settings, topics, selection) as (refinery, number):
-        chosen = QUARANTINE.read(spark, settings).where(selection.column())
+    with _decision(spark, lake, selection) as (refinery, number):
+        chosen = lake.table(QUARANTINE).rows(spark).where(selection.column())
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
             return Counter()
@@ -126,120 +124,116 @@ def replay(
         messages = chosen.select(F.col("topic").alias("source"), *place, *rest)
         with refinery.apply_again(messages, names, number) as verdicts:
             (
-                QUARANTINE.open(spark, settings)
+                lake.table(QUARANTINE)
+                .spark(spark)
                 .alias("t")
                 .merge(verdicts.alias("s"), match(["topic", "position"]))
                 .whenMatchedDelete(condition="s.reason IS NULL")
                 .whenMatchedUpdate(condition="t.reason <> s.reason", set={"reason": "s.reason"})
                 .execute()
             )
-        return _book(settings, topics, number)
+        return _book(lake, number)
 
 
-def discard(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
-) -> Counter[str]:
+def discard(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str]:
     """Discard open records. They stay in the quarantine, marked as discarded.
 
     Returns and raises the same as `replay`.
     """
-    with _decision(spark, settings, topics, selection) as (_, number):
-        table = QUARANTINE.open(spark, settings)
+    with _decision(spark, lake, selection) as (_, number):
+        table = lake.table(QUARANTINE).spark(spark)
         table.update(selection.column(), {"status": F.lit("discarded")})
-        return _book(settings, topics, number)
+        return _book(lake, number)
 
 
 @contextlib.contextmanager
 def _decision(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, selection: Selection
+    spark: SparkSession, lake: Lake, selection: Selection
 ) -> Iterator[tuple[Refinery, int]]:
     """Hold silver's checkpoint during a decision.
 
     Yields:
         The refinery, and the batch id under which the decision is booked.
     """
-    selection.check(topics)
-    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    selection.check(lake.topics)
+    checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
-        if topics.kept_views() and checkpoint.unfinished is not None:
+        if lake.topics.kept_views() and checkpoint.unfinished is not None:
             message = (
                 f"Silver was stopped within batch {checkpoint.unfinished}, and materialized views "
                 "need whole batches. Run `lakehouse silver --available-now` first."
             )
             raise CheckpointError(message)
-        refinery = Refinery(settings, topics, checkpoint)
-        yield refinery, finish_last(spark, settings, topics, refinery)
+        refinery = Refinery(lake, checkpoint)
+        yield refinery, finish_last(spark, lake, refinery)
     finally:
         checkpoint.release()
 
 
-def _table(settings: LakeSettings) -> DirectTable:
-    if not QUARANTINE.exists(settings):
+def _table(lake: Lake) -> ArrowTable:
+    table = lake.table(QUARANTINE)
+    if not table.exists():
         message = (
-            f"The table {QUARANTINE.full_name} does not exist yet at {QUARANTINE.path(settings)}. "
-            "Run `lakehouse silver`, which creates it."
+            f"The table {table.full_name} does not exist yet at {table.path}. Run `lakehouse "
+            "silver`, which creates it."
         )
         raise LakehouseError(message)
-    return DirectTable(QUARANTINE, settings)
+    return table.arrow
 
 
-def finish_last(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, refinery: Refinery
-) -> int:
+def finish_last(spark: SparkSession, lake: Lake, refinery: Refinery) -> int:
     """Book what an interrupted decision did.
 
     Returns:
         The batch id of the next decision, a negative number.
     """
-    last = _last_number(settings)
+    last = _last_number(lake)
     refinery.keep_views(spark, last - 1)
-    _book(settings, topics, last - 1)
-    return _last_number(settings) - 1
+    _book(lake, last - 1)
+    return _last_number(lake) - 1
 
 
-def _last_number(settings: LakeSettings) -> int:
-    rows = DirectTable(RECONCILIATION, settings).rows(["silver_batch"], "silver_batch < 0")
+def _last_number(lake: Lake) -> int:
+    rows = lake.table(RECONCILIATION).arrow.rows(["silver_batch"], "silver_batch < 0")
     return min((row["silver_batch"] for row in rows), default=0)
 
 
-def _book(settings: LakeSettings, topics: TopicFile, number: int) -> Counter[str]:
+def _book(lake: Lake, number: int) -> Counter[str]:
     """Book by topic how the quarantine differs from the audit. Without a difference, book nothing.
 
     Returns:
         The booked changes over all topics.
     """
     rows, total = [], Counter[str]()
-    for topic, change in unbooked(settings).items():
-        declared = topics.topics.get(topic)
+    for topic, change in unbooked(lake).items():
+        declared = lake.topics.topics.get(topic)
         change["applied"] = 0
         if declared is not None:
-            change["applied"], _ = rows_of_batch(OpenTables(settings), topics, declared, number)
+            change["applied"], _ = rows_of_batch(lake, declared, number)
         change["superseded"] = -sum(change.values())
         total.update(change)
         zeros = dict.fromkeys(("messages_in", "waiting", "late"), 0)
         rows.append({"silver_batch": number, "topic": topic, **zeros, **change})
     if rows:
-        _append(RECONCILIATION, settings, rows)
-        before = latest_snapshot(settings)
+        _append(RECONCILIATION, lake, rows)
+        before = latest_snapshot(lake)
         ends = {n: json.loads(p) for n, p in before.positions.items()} if before else {}
-        snapshot = SilverSnapshot.now(OpenTables(settings), topics, number, ends)
-        _append(CUTS, settings, [snapshot.row()])
+        snapshot = SilverSnapshot.now(lake, number, ends)
+        _append(CUTS, lake, [snapshot.row()])
     return total
 
 
-def unbooked(settings: LakeSettings) -> dict[str, dict[str, int]]:
+def unbooked(lake: Lake) -> dict[str, dict[str, int]]:
     """How the quarantine differs from the audit: by topic, the changes of the two counts.
 
     A decision that was interrupted has changed the quarantine, but is not in the audit yet. Topics
     without a difference are left out.
     """
     booked: dict[str, Counter[str]] = {}
-    for row in DirectTable(RECONCILIATION, settings).rows(["topic", "quarantined", "discarded"]):
+    for row in lake.table(RECONCILIATION).arrow.rows(["topic", "quarantined", "discarded"]):
         counts = booked.setdefault(row["topic"], Counter())
         counts.update({name: row[name] for name in ("quarantined", "discarded")})
-    now = Counter(
-        (row["topic"], row["status"]) for row in _table(settings).rows(["topic", "status"])
-    )
+    now = Counter((row["topic"], row["status"]) for row in _table(lake).rows(["topic", "status"]))
     changes = {
         topic: {
             "quarantined": now[topic, "open"] - counts["quarantined"],
@@ -250,7 +244,7 @@ def unbooked(settings: LakeSettings) -> dict[str, dict[str, int]]:
     return {topic: change for topic, change in changes.items() if any(change.values())}
 
 
-def _append(table: TableSpec, settings: LakeSettings, rows: list[dict[str, Any]]) -> None:
-    direct = DirectTable(table, settings)
+def _append(table: TableSpec, lake: Lake, rows: list[dict[str, Any]]) -> None:
+    direct = lake.table(table).arrow
     direct.append(rows)
     compact(direct, table.full_name)

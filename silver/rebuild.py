@@ -10,25 +10,23 @@ batch numbers of the new tables are higher than all earlier ones, so a reader th
 import hashlib
 import shutil
 from pathlib import Path
-from typing import Any
 
 import structlog
-from pydantic import PrivateAttr
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from lake.durable import delete_durably, write_durably
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, claim, claim_tables, interrupted
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.failures import explain
 from lake.streams.job import await_streams
 from lake.streams.rewind import Place, move
-from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.lake import Lake
+from lake.tables.spec import APPEND_ONLY, TableSpec, bronze_table, match
 from lake.tables.sql import delta_at
-from lake.tables.storage import delete, in_bucket, open_table
-from lake.tables.swap import LinkedTable
-from lake.tables.table import APPEND_ONLY, TableSpec, bronze_table, match
+from lake.tables.storage import delete, in_bucket
+from lake.tables.swap import Swap
+from lake.tables.table import Table
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.options import epoch_ms
@@ -47,40 +45,34 @@ HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 log = structlog.get_logger()
 
 
-def rebuild(
-    spark: SparkSession,
-    settings: LakeSettings,
-    topics: TopicFile,
-    begin: SilverSnapshot | None = None,
-) -> None:
+def rebuild(spark: SparkSession, lake: Lake, begin: SilverSnapshot | None = None) -> None:
     """Rebuild silver from bronze, and swap the tables when done. Continues an interrupted swap.
 
     Args:
         spark: the session.
-        settings: the lake.
-        topics: the topic file to decode with. Fields and types may have changed.
+        lake: the lake, with the topics to decode with. Fields and types may have changed.
         begin: the snapshot to begin with, whose tables are copied; None to begin with empty tables.
 
     Raises:
         CheckpointError: the silver query is running and must be stopped first.
         LakehouseError: a bronze table does not exist, or cannot be read as declared.
     """
-    require_bronze(settings, topics)
-    checkpoint = claim(settings, QUERY, COMMAND)
-    side = _beside(settings)
-    built, asked = side.lake_dir / BUILT, _asked(topics, begin)
+    require_bronze(lake)
+    checkpoint = claim(lake.settings, QUERY, COMMAND)
+    side = lake.beside(BESIDE, _is_shared)
+    built, asked = side.settings.lake_dir / BUILT, _asked(lake.topics, begin)
     try:
         # Tables that were built, but whose swap did not begin, may be out of date by now.
         is_swapping = interrupted(Path(checkpoint.path)) is not None
         if not (is_swapping and built.exists() and built.read_text() == asked):
-            _prepare(spark, settings, side, topics, begin)
-            await_streams(refine(spark, side, topics, available_now=True))
+            _prepare(spark, lake, side, begin)
+            await_streams(refine(spark, side, available_now=True))
             write_durably(built, asked)
         checkpoint.expect(COMMAND)
-        _swap(spark, settings, side, topics, checkpoint)
+        _swap(spark, lake, side, checkpoint)
         delete_durably(built)  # first, so that the next replay does not swap the tables again
         checkpoint.expect(None)
-        _clear(settings, side)
+        _clear(lake, side)
     finally:
         checkpoint.release()
 
@@ -91,180 +83,151 @@ def _asked(topics: TopicFile, begin: SilverSnapshot | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-class _SideLake(LakeSettings):
-    """A separate lake that shares the bronze tables and `silver.forgotten` with the original."""
-
-    _origin: LakeSettings = PrivateAttr()
-
-    def table_path(self, layer: str, name: str) -> str:
-        """The path of the Delta table `<layer>.<name>`."""
-        if layer == "bronze" or (layer, name) == (FORGOTTEN.layer, FORGOTTEN.name):
-            return self._origin.table_path(layer, name)
-        return super().table_path(layer, name)
+def _is_shared(table: TableSpec) -> bool:
+    """Whether the separate lake reads a table of the original."""
+    return table.layer == "bronze" or table.full_name == FORGOTTEN.full_name
 
 
-def _beside(settings: LakeSettings) -> LakeSettings:
-    folder = settings.lake_dir / BESIDE
-    own: dict[str, Any] = {"lake": folder}
-    if in_bucket(settings):
-        own = {"lake": f"{settings.tables}/{BESIDE}", "home": folder}
-    side = _SideLake.model_construct(**{**dict(settings), **own})
-    side._origin = settings  # noqa: SLF001 - its own
-    return side
-
-
-def _clear(settings: LakeSettings, side: LakeSettings) -> None:
-    if in_bucket(side):
-        delete(side, side.tables)
-    folder = settings.lake_dir / BESIDE
+def _clear(lake: Lake, side: Lake) -> None:
+    if in_bucket(side.settings):
+        delete(side.settings, side.settings.tables)
+    folder = lake.settings.lake_dir / BESIDE
     if folder.exists():
         shutil.rmtree(folder)
 
 
-def snapshot_at(settings: LakeSettings, moment: str) -> SilverSnapshot:
+def snapshot_at(lake: Lake, moment: str) -> SilverSnapshot:
     """The snapshot of a batch.
 
     Args:
-        settings: the lake.
+        lake: the lake.
         moment: the number of the batch, or an instant, for the latest snapshot at that time.
 
     Raises:
         SettingsError: there is no such snapshot.
     """
-    if not CUTS.exists(settings):
+    if not lake.table(CUTS).exists():
         message = (
             f"The table {CUTS.full_name} does not exist yet, so there is no snapshot to replay "
             "from. Replay from the beginning (without --from)."
         )
         raise SettingsError(message)
     if moment.isdigit():
-        snapshot = latest_snapshot(settings, lambda row: row["silver_batch"] == int(moment))
+        snapshot = latest_snapshot(lake, lambda row: row["silver_batch"] == int(moment))
     else:
         instant = epoch_ms("--from", moment)
         snapshot = latest_snapshot(
-            settings, lambda row: int(row["committed_at"].timestamp() * 1000) <= instant
+            lake, lambda row: int(row["committed_at"].timestamp() * 1000) <= instant
         )
     if snapshot is None:
         message = (
             f"There is no snapshot of silver at '{moment}'; the table silver.cuts has the "
-            f"snapshots of the last {settings.history_days} days."
+            f"snapshots of the last {lake.settings.history_days} days."
         )
         raise SettingsError(message)
     return snapshot
 
 
-def _prepare(
-    spark: SparkSession,
-    settings: LakeSettings,
-    side: LakeSettings,
-    topics: TopicFile,
-    begin: SilverSnapshot | None,
-) -> None:
+def _prepare(spark: SparkSession, lake: Lake, side: Lake, begin: SilverSnapshot | None) -> None:
     """Create silver's tables in the separate lake, empty or as of a snapshot.
 
     The query of the separate lake continues from there.
     """
-    _clear(settings, side)  # left over from an interrupted build
-    side.lake_dir.mkdir(parents=True)
-    checkpoint = claim_tables(spark, side, QUERY, silver_tables(topics))
+    _clear(lake, side)  # left over from an interrupted build
+    side.settings.lake_dir.mkdir(parents=True)
+    specs = silver_tables(lake.topics)
+    checkpoint = claim_tables(spark, side, QUERY, specs)
     try:
-        for table in silver_tables(topics):
-            version = begin.versions.get(table.full_name) if begin else None
-            if table == SCHEMAS and table.exists(settings):
-                version = DirectTable(table, settings).version
-            if version is not None and table != CUTS:
-                _copy(spark, settings, side, table, version)
-        move(checkpoint, _begin(settings, topics, begin))
+        for spec in specs:
+            old = lake.table(spec)
+            version = begin.versions.get(spec.full_name) if begin else None
+            if spec == SCHEMAS and old.exists():
+                version = old.newest_version()
+            if version is not None and spec != CUTS:
+                _copy(spark, old, side.table(spec), version)
+        move(checkpoint, _begin(lake, begin))
     finally:
         checkpoint.release()
 
 
-def _copy(
-    spark: SparkSession, settings: LakeSettings, side: LakeSettings, table: TableSpec, version: int
-) -> None:
-    then = table.read(spark, settings, version)
+def _copy(spark: SparkSession, old: Table, new: Table, version: int) -> None:
+    then = old.rows(spark, version)
     try:
-        then.write.format("delta").mode("append").save(table.path(side))
+        then.write.format("delta").mode("append").save(new.path)
     except AnalysisException as error:
         message = (
-            f"Version {version} of {table.full_name} cannot be used: {explain(error)} If "
+            f"Version {version} of {old.full_name} cannot be used: {explain(error)} If "
             "declarations have changed since, replay from the beginning (without --from)."
         )
         raise SettingsError(message) from error
 
 
-def _begin(settings: LakeSettings, topics: TopicFile, begin: SilverSnapshot | None) -> Place:
+def _begin(lake: Lake, begin: SilverSnapshot | None) -> Place:
     """Where the new query begins. Its batch numbers are higher than all of silver's."""
-    place = Place.newest(settings, QUERY)
+    place = Place.newest(lake.settings, QUERY)
     if place is None:
         message = "Silver has not run yet, so there is nothing to replay; run `lakehouse silver`."
         raise SettingsError(message)
     ends = {}
-    for name in topics.topics:
-        bronze = open_table(settings, bronze_table(name).path(settings))
+    for name in lake.topics.topics:
+        bronze = lake.table(bronze_table(name)).log()
         known = begin.positions.get(name) if begin else None
         ends[name] = known or offset_of_delta(bronze, bronze.version(), snapshot=True)
     return place.at(ends)
 
 
-def _swap(
-    spark: SparkSession,
-    settings: LakeSettings,
-    side: LakeSettings,
-    topics: TopicFile,
-    checkpoint: Checkpoint,
-) -> None:
+def _swap(spark: SparkSession, lake: Lake, side: Lake, checkpoint: Checkpoint) -> None:
     """Put the new rows into the tables that readers see, and move the query to where they end.
 
     Slow steps are done first, so that the commits follow one another immediately.
     """
-    _keep_discarded(spark, settings, side)
-    tables = [table for table in silver_tables(topics) if table != CUTS]
-    ready = [_make_ready(spark, settings, side, table, checkpoint) for table in tables]
-    for linked in ready:
-        linked.commit(whole=True)
+    _keep_discarded(spark, lake.table(QUARANTINE), side.table(QUARANTINE))
+    specs = [spec for spec in silver_tables(lake.topics) if spec != CUTS]
+    tables = [lake.table(spec) for spec in specs]
+    ready = [
+        _make_ready(spark, lake, table, side.table(table.spec), checkpoint) for table in tables
+    ]
+    for swap in ready:
+        swap.commit(whole=True)
     for table in tables:
-        for name in HINDERING & table.properties.keys():
-            table.set_property(spark, settings, name, table.properties[name])
-        checkpoint.own(spark, settings, table)
+        properties = table.spec.properties
+        for name in HINDERING & properties.keys():
+            table.set_property(spark, name, properties[name])
+        checkpoint.own(spark, table)
     log.info("tables replaced", tables=[table.full_name for table in tables])
-    place = Place.newest(side, QUERY)
+    place = Place.newest(side.settings, QUERY)
     if place is None:
-        message = f"{side.lake_dir} has lost its checkpoint; delete it and run the replay again."
+        message = (
+            f"{side.settings.lake_dir} has lost its checkpoint; delete it and run the replay again."
+        )
         raise LakehouseError(message)
     move(checkpoint, place)
-    if last_batch(settings) != place.batch:
-        snapshot = SilverSnapshot.now(OpenTables(settings), topics, place.batch, place.ends)
-        DirectTable(CUTS, settings).append([snapshot.row()])
+    if last_batch(lake) != place.batch:
+        snapshot = SilverSnapshot.now(lake, place.batch, place.ends)
+        lake.table(CUTS).arrow.append([snapshot.row()])
 
 
 def _make_ready(
-    spark: SparkSession,
-    settings: LakeSettings,
-    side: LakeSettings,
-    table: TableSpec,
-    checkpoint: Checkpoint,
-) -> LinkedTable:
+    spark: SparkSession, lake: Lake, table: Table, new: Table, checkpoint: Checkpoint
+) -> Swap:
     """Link the files of a new table into the folder of the old one. Readers do not see them yet."""
-    if not table.exists(settings):
-        checkpoint.own(spark, settings, table)
-    if DELETION_VECTORS in table.properties:
-        spark.sql(f"REORG TABLE {delta_at(table.path(side))} APPLY (PURGE)")
-    for name in HINDERING & table.properties.keys():
-        table.set_property(spark, settings, name, None)
-    protect_table(
-        spark, settings, table, DirectTable(table, settings), secret_of=side
-    )  # before readers see other columns
-    linked = LinkedTable(settings, table.path(side), table.path(settings))
-    linked.link()
-    return linked
+    if not table.exists():
+        checkpoint.own(spark, table)
+    if DELETION_VECTORS in table.spec.properties:
+        spark.sql(f"REORG TABLE {delta_at(new.path)} APPLY (PURGE)")
+    for name in HINDERING & table.spec.properties.keys():
+        table.set_property(spark, name, None)
+    protect_table(spark, table, lake.settings.pseudonyms)  # before readers see other columns
+    swap = table.swap_from(new)
+    swap.link()
+    return swap
 
 
-def _keep_discarded(spark: SparkSession, settings: LakeSettings, side: LakeSettings) -> None:
+def _keep_discarded(spark: SparkSession, old: Table, new: Table) -> None:
     """Mark records in the new quarantine as discarded if they were discarded in the old one."""
-    discarded = QUARANTINE.read(spark, settings).where("status = 'discarded'")
+    discarded = old.rows(spark).where("status = 'discarded'")
     (
-        QUARANTINE.open(spark, side)
+        new.spark(spark)
         .alias("t")
         .merge(discarded.alias("s"), match(["topic", "position"]))
         .whenMatchedUpdate(set={"status": "s.status"})

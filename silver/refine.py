@@ -8,7 +8,7 @@ Guarantee: exactly once, because MERGEs compare positions. Grain and schema: `co
 
 import contextlib
 import datetime as dt
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any
 
@@ -17,15 +17,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.observe.lineage import Flow, table_place
-from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import Checkpoint, Running, claim_tables, newest_batch, start_query
+from lake.streams.checkpoint import (
+    BatchSpan,
+    Checkpoint,
+    Running,
+    claim_tables,
+    newest_batch,
+    start_query,
+)
 from lake.streams.restart import complete_plans
 from lake.streams.supervisor import Stream
-from lake.tables.arrow import OpenTables
-from lake.tables.storage import open_table
-from lake.tables.table import TableSpec, as_messages, bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec, as_messages, bronze_table
 from lake.topics.topic import Topic
-from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError
 from silver.audit.reconcile import BatchAudit, Watermarks
 from silver.audit.snapshots import SilverSnapshot, latest_snapshot
@@ -69,25 +73,21 @@ MANY_ROWS = 500_000
 log = structlog.get_logger()
 
 
-def refine(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool = False
-) -> list[Stream]:
+def refine(spark: SparkSession, lake: Lake, *, available_now: bool = False) -> list[Stream]:
     """Start the silver query. With `available_now`, it ends when it has caught up.
 
     Errors at the start are raised by `keep` of the stream.
     """
-    start = partial(refine_all, spark, settings, topics, available_now=available_now)
-    read = map(bronze_table, topics.topics)
+    start = partial(refine_all, spark, lake, available_now=available_now)
+    read = map(bronze_table, lake.topics.topics)
     flow = Flow(
-        tuple(table_place(settings, table) for table in read),
-        tuple(table_place(settings, table) for table in silver_tables(topics)),
+        tuple(table_place(lake.settings, lake.table(spec)) for spec in read),
+        tuple(table_place(lake.settings, lake.table(spec)) for spec in silver_tables(lake.topics)),
     )
-    return [Stream(QUERY, settings, start, available_now=available_now, flow=flow).begin()]
+    return [Stream(QUERY, lake.settings, start, available_now=available_now, flow=flow).begin()]
 
 
-def refine_all(
-    spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool
-) -> Running:
+def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Running:
     """Start the silver query.
 
     Raises:
@@ -95,12 +95,12 @@ def refine_all(
         LakehouseError: a bronze table does not exist yet.
         SettingsError: fields are declared as hashed, but the secret is not set or has changed.
     """
-    require_bronze(settings, topics)
-    require_secret(settings, topics)
-    checkpoint = claim_tables(spark, settings, QUERY, silver_tables(topics))
+    require_bronze(lake)
+    require_secret(lake)
+    checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
-        protect(spark, settings, topics)
-        batch = Refinery(settings, topics, checkpoint)
+        protect(spark, lake)
+        batch = Refinery(lake, checkpoint)
     except BaseException:
         checkpoint.release()
         raise
@@ -110,38 +110,38 @@ def refine_all(
     session = spark.newSession()
     for name, value in (SOURCES_BY_NAME | KEPT_AS_IT_IS | CONFIGURATION).items():
         session.conf.set(name, value)
-    messages = read_bronze(session, settings, topics)
-    trigger = settings.silver_trigger
+    messages = read_bronze(session, lake)
+    trigger = lake.settings.silver_trigger
     return start_query(messages, batch.refine, trigger, checkpoint, available_now=available_now)
 
 
-def require_bronze(settings: LakeSettings, topics: TopicFile) -> None:
+def require_bronze(lake: Lake) -> None:
     """Check that all bronze tables exist.
 
     Raises:
         LakehouseError: one does not exist.
     """
-    for topic in topics.topics.values():
-        table = bronze_table(topic.name)
-        if not table.exists(settings):
+    for topic in lake.topics.topics.values():
+        table = lake.table(bronze_table(topic.name))
+        if not table.exists():
             message = (
-                f"The table {table.full_name} does not exist yet at {table.path(settings)}, so "
+                f"The table {table.full_name} does not exist yet at {table.path}, so "
                 "silver has nothing to read. Run `lakehouse bronze --available-now` first."
             )
             raise LakehouseError(message)
 
 
-def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> DataFrame:
+def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
     """Stream the new messages of all bronze tables, with their topic's short name in `source`."""
-    streams, is_new = [], newest_batch(settings, QUERY) is None
-    for topic in topics.topics.values():
+    streams, is_new = [], newest_batch(lake.settings, QUERY) is None
+    for topic in lake.topics.topics.values():
         stream = spark.readStream.format("delta").name(topic.name)
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
-        place = bronze_table(topic.name).path(settings)
-        if is_new and not (table := open_table(settings, place)).file_uris():
+        table = lake.table(bronze_table(topic.name))
+        if is_new and not (bronze := table.log()).file_uris():
             # Otherwise Spark begins with a snapshot, and needs seconds to find that it is empty.
-            stream = stream.option("startingVersion", table.version())
-        messages = as_messages(stream.load(place)).drop("topic")
+            stream = stream.option("startingVersion", bronze.version())
+        messages = as_messages(stream.load(table.path)).drop("topic")
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
 
@@ -149,45 +149,43 @@ def read_bronze(spark: SparkSession, settings: LakeSettings, topics: TopicFile) 
 class Refinery:
     """Processes the batches of the silver query, and keeps caches from batch to batch."""
 
-    def __init__(self, settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint) -> None:
-        self._settings = settings
-        self._topics = topics
+    def __init__(self, lake: Lake, checkpoint: Checkpoint) -> None:
+        self._lake = lake
         self._checkpoint = checkpoint
-        self._opened = OpenTables(settings)
-        self._lookups = Lookups(settings, topics, self._opened)
+        self._lookups = Lookups(lake)
         self._searched = [
-            *map(state_table, topics.changelogs()),
-            *(enriched_table(topic, topics) for topic in topics.events()),
+            *map(state_table, lake.topics.changelogs()),
+            *(enriched_table(topic, lake.topics) for topic in lake.topics.events()),
         ]
-        self._registry = SchemaRegistry(settings)
-        self._forgotten = Forgotten(settings)
-        self._maintenance = Maintenance(settings, topics, checkpoint)
+        self._registry = SchemaRegistry(lake)
+        self._forgotten = Forgotten(lake)
+        self._maintenance = Maintenance(lake, checkpoint)
         self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
         self._watermarks: Watermarks | None = None
         self._partitions: str | None = None
-        self._views = [KeptView(settings, topics, view) for view in topics.kept_views()]
+        self._views = [KeptView(lake, view) for view in lake.topics.kept_views()]
         self._snapshot: SilverSnapshot | None = None
 
-    def refine(self, batch: DataFrame, batch_id: int) -> None:
+    def refine(self, batch: DataFrame, span: BatchSpan) -> None:
         """Bring silver up to date with a batch. Called by Spark through `foreachBatch`.
 
         After a crash, Spark calls it again with the same rows, which changes nothing.
         """
-        spark, spans = batch.sparkSession, self._checkpoint.moved(batch_id)
+        spark, batch_id, moved = batch.sparkSession, span.id, span.moved
         if self._watermarks is None:  # as of the batches before, even in a replay
-            self._watermarks = Watermarks.read(self._settings, batch_id)
+            self._watermarks = Watermarks.read(self._lake, batch_id)
         audit = BatchAudit(batch_id, self._watermarks)
-        stats = BatchStats.read(self._settings, spans)
+        stats = BatchStats.read(self._lake, moved)
         self._maintenance.before(spark, batch_id)
         self._fit_to_size(spark, small=stats is not None and stats.are_few)
-        with self._decoded(batch, spans, stats) as decoded:
-            audit.count(batch, stats, decoded, self._topics)
+        with self._decoded(batch, moved, stats) as decoded:
+            audit.count(batch, stats, decoded, self._lake.topics)
             if audit.topics:  # Spark runs one empty batch for tables without rows
                 small = stats.are_few if stats else few(audit.messages_in)
                 self._fit_to_size(spark, small=small)
                 self._apply(spark, decoded, audit, small=small)
                 self._quarantine(decoded, audit)
-                self._write_audit(audit)
+                self._write_audit(audit, span.ends)
                 audit.report(dt.datetime.now(dt.timezone.utc))
                 self._maintenance.after(spark, batch_id)
         log.info("batch refined", batch=batch_id, **audit.totals())
@@ -208,7 +206,7 @@ class Refinery:
         """
         audit = BatchAudit(batch_id, Watermarks())
         with self._decoded(messages, names, None) as decoded:
-            audit.count(messages, None, decoded, self._topics)
+            audit.count(messages, None, decoded, self._lake.topics)
             self._apply(messages.sparkSession, decoded, audit, small=few(audit.messages_in))
             verdicts = [
                 each.verdicts.select(F.lit(name).alias("topic"), "position", "reason")
@@ -237,52 +235,46 @@ class Refinery:
         spark.conf.set(CODEGEN, "NO_CODEGEN" if small else "FALLBACK")
 
     def _decode(self, batch: DataFrame, name: str) -> DataFrame:
-        topic, messages = self._topics.topics[name], batch.where(F.col("source") == name)
+        topic, messages = self._lake.topics.topics[name], batch.where(F.col("source") == name)
         versions = versions_of(topic, messages)
         known, decoder = self._decoders.get(name, (frozenset[int](), None))
         if decoder is None or not versions <= known:
             known |= versions
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
-            decoder = Decoder(topic, schemas, self._settings.pseudonyms)
+            decoder = Decoder(topic, schemas, self._lake.settings.pseudonyms)
             self._decoders[name] = known, decoder
-        rows = self._forgotten.conceal(decoder.rows(messages), topic, self._topics)
+        rows = self._forgotten.conceal(decoder.rows(messages), topic, self._lake.topics)
         if topic.tombstones_days is not None:
-            rows = refuse_collected(rows, topic, self._settings)
+            rows = refuse_collected(rows, topic, self._lake)
         return without_what_was_good(rows)
 
     def _apply(
         self, spark: SparkSession, decoded: dict[str, Decoded], audit: BatchAudit, *, small: bool
     ) -> None:
-        if any(self._opened(table).count_rows() > MANY_ROWS for table in self._searched):
+        if any(self._lake.table(table).arrow.count_rows() > MANY_ROWS for table in self._searched):
             spark.conf.set(CODEGEN, "FALLBACK")
         rows = {
             name: each
             for name, each in decoded.items()
             if name in audit.topics and audit.topics[name].good
         }
-        for topic in self._topics.changelogs():
+        for topic in self._lake.topics.changelogs():
             if topic.name in rows:
                 self._apply_changes(spark, rows[topic.name].good, topic, audit, small=small)
-        for topic in self._topics.events():
-            table = enriched_table(topic, self._topics)
-            enriched = Enriched(
-                topic=topic,
-                table=table,
-                path=table.path(self._settings),
-                delta=partial(table.open, spark, self._settings),
-                direct=self._opened(table),
-            )
+        for topic in self._lake.topics.events():
+            table = self._lake.table(enriched_table(topic, self._lake.topics))
+            enriched = Enriched(topic, table, partial(table.spark, spark), table.arrow)
             lookups = self._lookups.states(spark, topic, rows)
             mine = rows.get(topic.name)
             apply_events(enriched, mine, lookups, audit.batch_id, small=small)
-        audit.count_applied(self._opened, self._topics)
+        audit.count_applied(self._lake)
         self.keep_views(spark, audit.batch_id)
 
     def keep_views(self, spark: SparkSession, batch_id: int) -> None:
         """Update the materialized views with what a batch wrote. A replay changes nothing."""
         if self._views:
             before = self._snapshot or latest_snapshot(
-                self._settings, lambda row: row["silver_batch"] != batch_id
+                self._lake, lambda row: row["silver_batch"] != batch_id
             )
             for view in self._views:
                 view.refresh(spark, batch_id, before)
@@ -297,15 +289,15 @@ class Refinery:
     ) -> None:
         changes = rows.withColumn("silver_batch", F.lit(audit.batch_id).cast("bigint"))
         if topic.history:
-            history = history_table(topic).open(spark, self._settings)
+            history = self._lake.table(history_table(topic)).spark(spark)
             apply_history(history, changes, topic)
             changes = changes.drop("valid_from")
-        table = state_table(topic)
-        state, direct = table.open(spark, self._settings), self._opened(table)
+        table = self._lake.table(state_table(topic))
+        state, direct = table.spark(spark), table.arrow
         find = self._lookups.find(topic, direct)
         apply_changes(state, direct, find, changes, topic, small=small)
         if topic.merged_into:
-            resolve(spark, state, self._settings, topic)
+            resolve(spark, state, self._lake, topic)
 
     def _quarantine(self, decoded: dict[str, Decoded], audit: BatchAudit) -> None:
         rejected = [
@@ -325,18 +317,17 @@ class Refinery:
                 .mode("append")
                 .option("txnAppId", self._checkpoint.app_id(QUARANTINE))
                 .option("txnVersion", audit.batch_id)
-                .save(QUARANTINE.path(self._settings))
+                .save(self._lake.table(QUARANTINE).path)
             )
 
-    def _write_audit(self, audit: BatchAudit) -> None:
+    def _write_audit(self, audit: BatchAudit, ends: Mapping[str, Any]) -> None:
         """Write the audit, and then the snapshot, which marks the batch as complete."""
         self._append_once(RECONCILIATION, audit.rows(), audit.batch_id)
-        ends = self._checkpoint.ends(audit.batch_id)
-        snapshot = SilverSnapshot.now(self._opened, self._topics, audit.batch_id, ends)
+        snapshot = SilverSnapshot.now(self._lake, audit.batch_id, ends)
         self._append_once(CUTS, [snapshot.row()], audit.batch_id)
         audit.advance()
         self._snapshot = snapshot
 
     def _append_once(self, table: TableSpec, rows: list[dict[str, Any]], batch_id: int) -> None:
         app_id = self._checkpoint.app_id(table)
-        self._opened(table).append_once(rows, app_id, batch_id)
+        self._lake.table(table).arrow.append_once(rows, app_id, batch_id)

@@ -8,13 +8,13 @@ import datetime as dt
 from itertools import groupby
 from typing import Any
 
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
 from silver.audit.totals import COUNTS
 from silver.contract.tables import CUTS, RECONCILIATION
 
 
-def drop_old_batches(settings: LakeSettings, now: dt.datetime) -> None:
+def drop_old_batches(lake: Lake, now: dt.datetime) -> None:
     """Delete old snapshots, and reduce the audit of their batches to one row per topic.
 
     Snapshots are old after `history_days`. The latest one is never deleted. Called by maintenance
@@ -23,20 +23,20 @@ def drop_old_batches(settings: LakeSettings, now: dt.datetime) -> None:
     Each step is one commit. The audit comes first, because the snapshots tell which batches are
     old. After a crash in between, the snapshots are deleted the next time.
     """
-    cuts = DirectTable(CUTS, settings)
+    cuts = lake.table(CUTS).arrow
     latest = cuts.latest("committed_at", ["committed_at"])
     if latest is None:
         return
-    end = min(now - dt.timedelta(days=settings.history_days), latest["committed_at"])
+    end = min(now - dt.timedelta(days=lake.settings.history_days), latest["committed_at"])
     old = f"committed_at < '{end.isoformat()}'"
     batches = [row["silver_batch"] for row in cuts.rows(["silver_batch"], old)]
     if not batches:
         return
-    _fold(DirectTable(RECONCILIATION, settings), max(batches))
+    _fold(lake.table(RECONCILIATION).arrow, max(batches))
     cuts.delete(old)
 
 
-def _fold(audit: DirectTable, last: int) -> None:
+def _fold(audit: ArrowTable, last: int) -> None:
     """Replace the rows of the batches from 0 to `last` by one row per topic."""
     of_them = f"silver_batch >= 0 AND silver_batch <= {last}"
     names = [column.name for column in RECONCILIATION.columns]

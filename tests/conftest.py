@@ -5,6 +5,7 @@ take the tests group by group.
 """
 
 import os
+import signal
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from gold.build import build_gold
 from gold.catalog import register
 from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.runtime.broker import Broker, start_broker
 from lakehouse.runtime.ports import free_port
@@ -38,7 +40,11 @@ ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted s
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
-os.environ["LAKEHOUSE_JAVA_OPTIONS"] = "-Dlakehouse.suite=tests"  # an option without effect
+# The suite runs most code too seldom for the slower compiler to pay off as early as by default.
+os.environ["LAKEHOUSE_JAVA_OPTIONS"] = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
 os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
 
@@ -84,7 +90,7 @@ def broker(suite_settings: LakeSettings) -> Iterator[Broker]:
     extra = {"transactionCoordinatorEnabled": "true", **often}
     running = start_broker(suite_settings, extra=extra)
     yield running
-    running.stop()
+    os.kill(running.pid, signal.SIGKILL)  # with so many topics, it takes 20 seconds to stop
 
 
 @pytest.fixture(scope="session")
@@ -167,7 +173,7 @@ def shop_lake(
     begun = Path(settings.table_path("gold_build", "stg_users"))
     (begun / "_delta_log" / "_staged_commits").mkdir(parents=True)
     pq.write_table(pa.table({"user_id": [1]}), begun / "part-00000-begun.snappy.parquet")
-    register(spark, lake.settings, lake.topics)
+    register(spark, lake.lake)
     return lake
 
 
@@ -182,7 +188,7 @@ def endpoint(shop_lake: ShopLake) -> Iterator[LakeSettings]:
 @pytest.fixture(scope="session")
 def gold(endpoint: LakeSettings) -> BuildResult:
     """Gold, built for the first time from the generated shop."""
-    return build_gold(endpoint)
+    return build_gold(Lake(endpoint))
 
 
 @pytest.fixture(autouse=True)

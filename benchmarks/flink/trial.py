@@ -17,6 +17,7 @@ from benchmarks.flink.commits import Log, Tracker, query
 from benchmarks.flink.processes import SAMPLE_SECONDS
 from benchmarks.flink.systems import System
 from benchmarks.silver import order, send
+from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.operate.publish import create_topics
 
@@ -79,7 +80,7 @@ class Trial:
 
     def run(self, topics: TopicFile, broker: int) -> None:
         """Run all phases in order, and stop the system. `broker` is the broker's process id."""
-        create_topics(self.system.settings, topics)
+        create_topics(Lake(self.system.settings, topics))
         shop.fill(self.system.settings, self.plan.orders, self.plan.users)
         try:
             self._backfill(psutil.Process(broker))

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lake.settings.settings import LakeSettings
 from lake.tables.storage import in_bucket, open_table
-from lake.tables.table import TableSpec
+from lake.tables.table import Table
 from lake.topics.topic import Topic
 from pulsar_spark.errors import SettingsError
 
@@ -64,21 +64,21 @@ def topic_place(settings: LakeSettings, topic: Topic) -> Place:
     return Place(f"pulsar://{hosts}", settings.full_topic(topic.name), columns=columns)
 
 
-def table_place(settings: LakeSettings, table: TableSpec) -> Place:
+def table_place(settings: LakeSettings, table: Table) -> Place:
     """A table of the lake with its columns, named by its folder, or by its bucket and the path."""
-    columns = tuple((column.name, column.type, column.comment) for column in table.columns)
-    place = table_at(settings, table.layer, table.name)
-    return replace(place, comment=table.comment, columns=columns)
+    columns = tuple((column.name, column.type, column.comment) for column in table.spec.columns)
+    place = table_at(settings, table)
+    return replace(place, comment=table.spec.comment, columns=columns)
 
 
-def table_at(settings: LakeSettings, layer: str, name: str) -> Place:
+def table_at(settings: LakeSettings, table: Table) -> Place:
     """A table without a declared schema, such as those that dbt builds; named like the others."""
     endpoint = f"spark://{settings.sql_host}:{settings.sql_port}"  # the same as in dbt-ol
-    path = PurePosixPath(settings.table_path(layer, name))
+    path = PurePosixPath(table.path)
     namespace, place = "file", str(path)
     if in_bucket(settings):  # the parts are s3:, the bucket, and the path
         namespace, place = f"s3://{path.parts[1]}", "/".join(path.parts[2:])
-    return Place(namespace, place, alias=(endpoint, f"{layer}.{name}"))
+    return Place(namespace, place, alias=(endpoint, table.full_name))
 
 
 @dataclass(frozen=True)

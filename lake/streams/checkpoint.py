@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +20,16 @@ from filelock import FileLock, Timeout
 
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
-from lake.tables.storage import open_table
-from lake.tables.table import TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
+from lake.tables.table import Table
 from pulsar_spark.errors import CheckpointError
 
 if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from lake.streams.batches import Batches, RunBatch
+    from lake.streams.batches import Batches
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
@@ -68,6 +69,24 @@ def interrupted(checkpoint: Path) -> str | None:
     return note.read_text().strip("\0") if note.exists() else None
 
 
+@dataclass(frozen=True)
+class BatchSpan:
+    """A batch of a query: its id, and the offsets where it begins and ends, by source.
+
+    A source that is new has no offset in `begins`.
+    """
+
+    id: int
+    begins: Mapping[str, Any]
+    ends: Mapping[str, Any]
+
+    @property
+    def moved(self) -> dict[str, tuple[Any | None, Any]]:
+        """The first and last offset of each source that the batch reads; None for no first one."""
+        spans = {name: (self.begins.get(name), end) for name, end in self.ends.items()}
+        return {name: span for name, span in spans.items() if span[0] != span[1]}
+
+
 class Checkpoint:
     """The claimed checkpoint of one query. It is released by `release` or when the process ends.
 
@@ -87,7 +106,7 @@ class Checkpoint:
         if not stored:
             self._save()
 
-    def own(self, spark: SparkSession, settings: LakeSettings, table: TableSpec) -> None:
+    def own(self, spark: SparkSession, table: Table) -> None:
         """Create a table for this checkpoint, or check that the table belongs to the checkpoint.
 
         Also adds declared columns that the table lacks.
@@ -97,11 +116,11 @@ class Checkpoint:
             LakehouseError: the table's columns cannot be changed to those that are declared.
         """
         known = self._tables.get(table.full_name)
-        there = table.exists(settings)
+        there = table.exists()
         if known and not there:
             self._refuse(f"has written to the table {table.full_name}, which no longer exists")
-        delta = table.create(settings, {WRITER: self.id})
-        metadata = delta.metadata()
+        table.create({WRITER: self.id})
+        metadata = table.log().metadata()
         writer = metadata.configuration.get(WRITER)
         if writer != self.id:
             self._refuse(
@@ -110,13 +129,13 @@ class Checkpoint:
             )
         if known and known != str(metadata.id):
             self._refuse(f"has written to a table other than the current {table.full_name}")
-        if there and (added := table.evolve(spark, settings, delta)):
+        if there and (added := table.evolve(spark)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         if known is None:
             self._tables[table.full_name] = str(metadata.id)
             self._save()
 
-    def check_logs(self, settings: LakeSettings, tables: Sequence[TableSpec]) -> None:
+    def check_logs(self, tables: Sequence[Table]) -> None:
         """Check that the newest files of Spark's two logs are whole. A power cut may tear them.
 
         Raises:
@@ -130,7 +149,7 @@ class Checkpoint:
         offset = newest_file(self._file.parent / "offsets")
         if offset is None or is_whole(offset):
             return
-        if any(self._has_written(settings, table, int(offset.name)) for table in tables):
+        if any(self._has_written(table, int(offset.name)) for table in tables):
             self._refuse_torn(
                 offset,
                 "The tables already contain its batch, which must not be planned again: restore "
@@ -140,12 +159,12 @@ class Checkpoint:
             offset, "Delete it: its batch is not in the tables yet and is planned again"
         )
 
-    def _has_written(self, settings: LakeSettings, table: TableSpec, batch: int) -> bool:
+    def _has_written(self, table: Table, batch: int) -> bool:
         """Whether a table has a batch, under the query's transaction id or the one of `app_id`."""
-        if not table.exists(settings):
+        if not table.exists():
             return False
-        delta = open_table(settings, table.path(settings))
-        apps = query_id(self.path), self.app_id(table)
+        delta = table.log()
+        apps = query_id(self.path), self.app_id(table.spec)
         written = [delta.transaction_version(app) for app in apps]
         return any(version is not None and version >= batch for version in written)
 
@@ -172,19 +191,12 @@ class Checkpoint:
         else:
             write_durably(note, command)
 
-    def ends(self, batch: int) -> dict[str, Any]:
-        """The offsets at which a planned batch ends, by source."""
-        return source_offsets((self._file.parent / "offsets" / str(batch)).read_text())
-
-    def moved(self, batch: int) -> dict[str, tuple[Any | None, Any]]:
-        """The sources that a planned batch reads, each with the offsets where it begins and ends.
-
-        The first offset is None if the source had none before.
-        """
-        before = self._file.parent / "offsets" / str(batch - 1)
+    def span(self, batch: int) -> BatchSpan:
+        """Where a planned batch begins and ends, read from Spark's log of offsets."""
+        offsets = self._file.parent / "offsets"
+        before = offsets / str(batch - 1)
         begins = source_offsets(before.read_text()) if before.exists() else {}
-        spans = {name: (begins.get(name), end) for name, end in self.ends(batch).items()}
-        return {name: span for name, span in spans.items() if span[0] != span[1]}
+        return BatchSpan(batch, begins, source_offsets((offsets / str(batch)).read_text()))
 
     @property
     def unfinished(self) -> int | None:
@@ -257,7 +269,7 @@ def _refuse_interrupted(path: Path, command: str | None) -> None:
 
 
 def claim_tables(
-    spark: SparkSession, settings: LakeSettings, query: str, tables: Sequence[TableSpec]
+    spark: SparkSession, lake: Lake, query: str, specs: Sequence[TableSpec]
 ) -> Checkpoint:
     """Claim a query's checkpoint, and check that its tables belong to it.
 
@@ -267,11 +279,12 @@ def claim_tables(
         CheckpointError: the checkpoint is in use, is torn, or does not belong to these tables.
         LakehouseError: a table's columns cannot be changed to those that are declared.
     """
-    checkpoint = claim(settings, query)
+    checkpoint = claim(lake.settings, query)
+    tables = [lake.table(spec) for spec in specs]
     try:
-        checkpoint.check_logs(settings, tables)
+        checkpoint.check_logs(tables)
         for table in tables:
-            checkpoint.own(spark, settings, table)
+            checkpoint.own(spark, table)
     except BaseException:
         checkpoint.release()
         raise
@@ -379,7 +392,7 @@ class Running:
 
 def start_query(
     rows: DataFrame,
-    run_batch: RunBatch,
+    run_batch: Callable[[DataFrame, BatchSpan], None],
     trigger: str,
     checkpoint: Checkpoint,
     *,
@@ -392,7 +405,7 @@ def start_query(
     """
     from lake.streams.batches import Batches
 
-    batches = Batches(run_batch)
+    batches = Batches(lambda rows, batch: run_batch(rows, checkpoint.span(batch)))
     writer = rows.writeStream.queryName(checkpoint.query).foreachBatch(batches)
     writer = writer.option("checkpointLocation", checkpoint.path)
     if available_now:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import (
     TOGETHER,
     WRITER,
@@ -14,14 +13,13 @@ from lake.streams.checkpoint import (
     newest_file,
     query_id,
 )
-from lake.tables.storage import open_table
-from lake.tables.table import TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
+from lake.tables.table import Table
 from pulsar_spark.errors import CheckpointError
 
 
-def disagreements(
-    settings: LakeSettings, query: str, tables: Sequence[TableSpec]
-) -> Iterator[tuple[str, str]]:
+def disagreements(lake: Lake, query: str, tables: Sequence[TableSpec]) -> Iterator[tuple[str, str]]:
     """Find what would stop a query at its next start. The query may be running.
 
     Called by `lakehouse doctor`.
@@ -30,15 +28,15 @@ def disagreements(
         A problem and its remedy. A torn file ends the search.
     """
     try:
-        yield from _disagreements(settings, query, tables)
+        yield from _disagreements(lake, query, tables)
     except CheckpointError as error:
         yield error.what, error.remedy
 
 
 def _disagreements(
-    settings: LakeSettings, query: str, tables: Sequence[TableSpec]
+    lake: Lake, query: str, tables: Sequence[TableSpec]
 ) -> Iterator[tuple[str, str]]:
-    folder = Path(settings.checkpoint_path(query))
+    folder = Path(lake.settings.checkpoint_path(query))
     own = identity(folder)
     command = interrupted(folder)
     if command is not None:
@@ -51,23 +49,22 @@ def _disagreements(
     # Read before the tables: while the query runs, a table may get ahead, but never fall behind.
     commit = newest_file(folder / "commits")
     for table in tables:
-        for what in _apart(settings, table, own, folder, commit):
+        for what in _apart(lake.table(table), own, folder, commit):
             yield what, TOGETHER
 
 
 def _apart(
-    settings: LakeSettings,
-    table: TableSpec,
+    table: Table,
     own: dict[str, Any],
     folder: Path,
     commit: Path | None,
 ) -> Iterator[str]:
     known = own.get("tables", {}).get(table.full_name)
-    if not table.exists(settings):
+    if not table.exists():
         if known:
             yield f"the table {table.full_name} no longer exists"
         return
-    delta = open_table(settings, table.path(settings))
+    delta = table.log()
     metadata = delta.metadata()
     if metadata.configuration.get(WRITER) != own.get("checkpoint"):
         yield f"the table {table.full_name} was written from another checkpoint"

@@ -26,9 +26,10 @@ from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.command import AvailableNow, exit_with
 from lake.streams.failures import NO_SPARK
 from lake.streams.supervisor import Stream
+from lake.tables.lake import Lake
 from lake.tables.log_store import add_log_store
 from lake.tables.storage import require_bucket, spark_options
-from lake.topics.topic_file import TopicFile, load_topics
+from lake.topics.topic_file import load_topics
 from pulsar_spark.errors import LakehouseError, SettingsError
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -40,15 +41,11 @@ log = structlog.get_logger()
 class Start(Protocol):
     """A function that starts the streams of a layer, such as `bronze.ingest.ingest`."""
 
-    def __call__(
-        self, spark: SparkSession, settings: LakeSettings, topics: TopicFile, *, available_now: bool
-    ) -> list[Stream]:
+    def __call__(self, spark: SparkSession, lake: Lake, *, available_now: bool) -> list[Stream]:
         """Start the streams. With `available_now`, they end when they have caught up."""
 
 
-def streaming_job(
-    layer: str, start: Start, collector: Callable[[LakeSettings, TopicFile], LayerCollector]
-) -> None:
+def streaming_job(layer: str, start: Start, collector: Callable[[Lake], LayerCollector]) -> None:
     """Parse the command line and run a layer's streams in the session configured by spark-submit.
 
     Called by `python -m bronze` and `python -m silver`. Settings come from the environment
@@ -59,15 +56,15 @@ def streaming_job(
     def command(available_now: AvailableNow = False) -> None:
         settings = load_settings()
         configure_logs(settings.log_format)
-        topics = load_topics(settings.topics)
+        lake = Lake(settings, load_topics(settings.topics))
         with contextlib.ExitStack() as stack:
             if not available_now:
-                stack.enter_context(serving(settings, collector(settings, topics)))
+                stack.enter_context(serving(settings, collector(lake)))
             spark = _submitted_session(settings, f"lakehouse-{layer}")
             stack.callback(stop_spark, spark)
             if SUBMITTED in os.environ:
                 _leave_signals_to_python(spark)
-            await_streams(start(spark, settings, topics, available_now=available_now))
+            await_streams(start(spark, lake, available_now=available_now))
 
     command.__doc__ = f"Run the streams of {layer} in the configured Spark session."
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

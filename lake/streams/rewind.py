@@ -20,8 +20,8 @@ from lake.streams.checkpoint import (
     source_offsets,
     write_log,
 )
-from lake.tables.storage import open_table
-from lake.tables.table import TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
 from pulsar_spark.errors import CheckpointError
 
 BEGUN = "lakehouse.begun"
@@ -52,7 +52,7 @@ class Place:
         return None if batch is None else cls.of(settings, query, batch)
 
     @classmethod
-    def of_table(cls, settings: LakeSettings, table: TableSpec, version: int) -> "Place | None":
+    def of_table(cls, lake: Lake, table: TableSpec, version: int) -> "Place | None":
         """The place after the last batch that a version of a query's own table contains.
 
         The query has the same name as the table, and records its batches in the table. None if the
@@ -61,12 +61,12 @@ class Place:
         Raises:
             CheckpointError: Spark no longer has the place.
         """
-        folder = Path(settings.checkpoint_path(table.full_name))
-        delta = open_table(settings, table.path(settings), version)
+        folder = Path(lake.settings.checkpoint_path(table.full_name))
+        delta = lake.table(table).log(version)
         batch = delta.transaction_version(query_id(folder))
         if batch is None:  # the query has written nothing since it began or was moved
             return cls.begun(folder)
-        place = cls.of(settings, table.full_name, batch)
+        place = cls.of(lake.settings, table.full_name, batch)
         if place is None:
             message = (
                 f"Spark no longer knows the position of {table.full_name} after batch {batch}, "

@@ -12,25 +12,21 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from lake.settings.settings import LakeSettings
 from lake.tables.checksums import write_checksum
 from lake.tables.log import files_of, newest
-from lake.tables.storage import open_table
-from lake.tables.table import APPEND_ONLY, TableSpec
+from lake.tables.spec import APPEND_ONLY
 
 FEW_FILES = 32
 CHANGE_TYPE = "_change_type"
 
 
-class DirectTable:
-    """One of our tables, opened at its newest version or at the given one."""
+class ArrowTable:
+    """A version of a table, read and written without Spark. `Table.arrow` makes it."""
 
-    def __init__(
-        self, table: TableSpec, settings: LakeSettings, version: int | None = None
-    ) -> None:
-        self._delta = open_table(settings, table.path(settings), version)
+    def __init__(self, log: DeltaTable) -> None:
+        self._delta = log
 
     @property
     def version(self) -> int:
@@ -236,45 +232,23 @@ class DirectTable:
         return pa.Table.from_pylist(list(rows), pa.schema(self._delta.schema().to_arrow()))
 
 
-class OpenTables:
-    """Our tables, each opened only once: opening reads the log from its last checkpoint on."""
-
-    def __init__(self, settings: LakeSettings) -> None:
-        self._settings = settings
-        self._opened: dict[str, DirectTable] = {}
-
-    def __call__(self, table: TableSpec) -> DirectTable:
-        """The table at its newest version."""
-        known = self._opened.get(table.full_name)
-        if known is None:
-            known = self._opened[table.full_name] = DirectTable(table, self._settings)
-        else:
-            known.refresh()
-        return known
-
-
 class NewRows:
     """Reads the rows of a growing table that it has not read before."""
 
-    def __init__(
-        self, table: TableSpec, settings: LakeSettings, columns: Sequence[str], order: str
-    ) -> None:
+    def __init__(self, columns: Sequence[str], order: str) -> None:
         """`order` is one of `columns`; each append has greater values in it than the one before."""
-        self._table = table
-        self._settings = settings
         self._columns = columns
         self._order = order
         self._last: Any = None
         self._count = 0
 
-    def read(self) -> tuple[pa.Table, bool]:
-        """Read the new rows.
+    def read(self, table: ArrowTable) -> tuple[pa.Table, bool]:
+        """Read the new rows of the table, which must be the same at each call.
 
         Returns:
             The rows, and whether they are all rows of the table. All rows are read by the first
             call, and again if a new row is not after those that were read or if rows are gone.
         """
-        table = DirectTable(self._table, self._settings)
         is_all = self._last is None
         condition = None if is_all else f'"{self._order}" > {_literal(self._last)}'
         rows = table.table(self._columns, condition)

@@ -4,15 +4,10 @@ No data file is opened, so this takes milliseconds.
 """
 
 import datetime as dt
-from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-
-from lake.settings.settings import LakeSettings
-from lake.tables.storage import Place, open_table
-from lake.tables.table import TableSpec
 
 
 class TableFiles:
@@ -23,8 +18,8 @@ class TableFiles:
     size: total size of the files in bytes.
     """
 
-    def __init__(self, settings: LakeSettings, place: Place) -> None:
-        self._files = files_of(open_table(settings, place))
+    def __init__(self, log: DeltaTable) -> None:
+        self._files = files_of(log)
         self.rows = sum(self._files["num_records"].to_pylist() or [0])
         self.count = self._files.num_rows
         self.size = int(pc.sum(self._files["size_bytes"]).as_py() or 0)
@@ -54,10 +49,3 @@ def newest(files: pa.Table, column: str) -> dt.datetime | None:
         return None
     found: dt.datetime | None = pc.max(files[name]).as_py()
     return found
-
-
-def table_files(settings: LakeSettings, tables: Iterable[TableSpec]) -> dict[str, TableFiles]:
-    """The statistics of those tables that exist, by full name."""
-    return {
-        t.full_name: TableFiles(settings, t.path(settings)) for t in tables if t.exists(settings)
-    }

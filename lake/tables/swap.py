@@ -15,24 +15,19 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
 from lake.settings.settings import LakeSettings
-from lake.tables.storage import is_there, link, open_table
+from lake.tables.storage import is_there, link
 
 
-class LinkedTable:
-    """A table that readers see, and the source whose content it takes over.
-
-    The source must not have deletion vectors, because these would not be taken over.
-    """
+class Swap:
+    """Takes over the content of one table into another. `Table.swap_from` makes it."""
 
     def __init__(
-        self, settings: LakeSettings, source: str, path: str, version: int | None = None
+        self, settings: LakeSettings, source: tuple[str, DeltaTable], table: tuple[str, DeltaTable]
     ) -> None:
-        """Open the table at `path`, and `version` of the one at `source`; the newest if None."""
+        """Both tables are given as their path and their opened log."""
         self._settings = settings
-        self._from = source
-        self._to = path
-        self._source = open_table(settings, source, version)
-        self._table = open_table(settings, path)
+        self._from, self._source = source
+        self._to, self._table = table
 
     @property
     def version(self) -> int:

@@ -2,7 +2,7 @@
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 
 def doctor(form: Format = "table") -> None:
@@ -13,7 +13,7 @@ def doctor(form: Format = "table") -> None:
     from lakehouse.operate.doctor import COLUMNS, examine
     from lakehouse.runtime.console import print_rows
 
-    found = examine(lake.settings, lake.topics)
+    found = examine(current.lake)
     print_rows(COLUMNS, found, form)
     if any(each.state == "fail" for each in found):
         raise typer.Exit(1)
@@ -24,4 +24,4 @@ def java_home() -> None:
     from lakehouse.runtime.console import out
     from lakehouse.runtime.java import java_home
 
-    out.print(str(java_home(lake.settings)), soft_wrap=True)
+    out.print(str(java_home(current.settings)), soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 if TYPE_CHECKING:
     from lakehouse.erasure.person import Found, Person
@@ -34,21 +34,21 @@ def forget(
     left.
     """
     from gold.catalog import register
+    from lake.tables.lake import Lake
     from lakehouse.erasure import run
     from lakehouse.runtime.console import err
     from lakehouse.runtime.ports import with_own_sql_port
     from lakehouse.runtime.run import spark_session
     from lakehouse.up import sql_endpoint
 
-    run.check(lake.settings, lake.topics, person, topic)
-    with spark_session(lake.settings, "lakehouse-forget") as spark:
-        register(spark, lake.settings, lake.topics)
-        settings = with_own_sql_port(lake.settings)
-        with sql_endpoint(spark, settings):
+    run.check(current.lake, person, topic)
+    with spark_session(current.settings, "lakehouse-forget") as spark:
+        register(spark, current.lake)
+        lake = Lake(with_own_sql_port(current.settings), current.topics)
+        with sql_endpoint(spark, lake.settings):
             proof = run.forget(
                 spark,
-                settings,
-                lake.topics,
+                lake,
                 person,
                 lambda who, found: yes or _agree(who, found),
                 reason=reason,

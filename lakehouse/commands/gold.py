@@ -11,11 +11,11 @@ import typer
 from gold.errors import GoldError
 from gold.options import Every, FullRefresh, Select, seconds
 from lake.streams.command import AvailableNow
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 if TYPE_CHECKING:
     from gold.dbt.results import BuildResult
-    from lake.settings.settings import LakeSettings
+    from lake.tables.lake import Lake
 
 commands = typer.Typer()
 
@@ -41,10 +41,10 @@ def gold(
     from gold.build import build_gold, require_silver
 
     pause = seconds(every)
-    require_silver(lake.settings, lake.topics)
+    require_silver(current.lake)
     if available_now or select or full_refresh:
-        with _endpoint(serve=serve) as (settings, _):
-            _show_build(build_gold(settings, select=select, full_refresh=full_refresh))
+        with _endpoint(serve=serve) as (lake, _):
+            _show_build(build_gold(lake, select=select, full_refresh=full_refresh))
         return
     _keep_fresh(pause, serve=serve)
 
@@ -56,48 +56,50 @@ def _keep_fresh(pause: float, *, serve: bool) -> None:
     from lake.streams.job import stop_signal
 
     while True:
-        with _endpoint(serve=serve) as (settings, is_ours), contextlib.ExitStack() as stack:
+        with _endpoint(serve=serve) as (lake, is_ours), contextlib.ExitStack() as stack:
             if is_ours:  # else the running `up` serves the metrics of gold, on the same port
-                stack.enter_context(serving(settings, gold_collector(settings)))
+                stack.enter_context(serving(lake.settings, gold_collector(lake)))
             leave = _up_again if is_ours and not serve else None
             with stop_signal() as stop:
-                for result in keep_fresh(settings, stop, pause, leave):
+                for result in keep_fresh(lake, stop, pause, leave):
                     _show(result)
             if stop.is_set():
                 raise KeyboardInterrupt  # sets the exit code
 
 
 @contextlib.contextmanager
-def _endpoint(*, serve: bool = False) -> Iterator[tuple[LakeSettings, bool]]:
+def _endpoint(*, serve: bool = False) -> Iterator[tuple[Lake, bool]]:
     """The running SQL endpoint, or one of our own if none is running.
 
     Args:
         serve: start our own at the address of the settings; else on a private port.
 
     Yields:
-        Settings for it, and whether it is our own.
+        The lake, with settings for the endpoint, and whether the endpoint is our own.
     """
     from gold.catalog import register
     from gold.sql_client import endpoint_running
+    from lake.tables.lake import Lake
     from lakehouse.runtime.ports import with_own_sql_port
     from lakehouse.runtime.run import spark_session
     from lakehouse.up import sql_endpoint
 
-    if not serve and endpoint_running(lake.settings):
-        yield lake.settings, False
+    if not serve and endpoint_running(current.settings):
+        yield current.lake, False
         return
-    settings = lake.settings if serve else with_own_sql_port(lake.settings)
+    settings = current.settings if serve else with_own_sql_port(current.settings)
+    lake = Lake(settings, current.topics)
     with spark_session(settings, "lakehouse-gold") as spark:
-        register(spark, settings, lake.topics)
+        register(spark, lake)
         with sql_endpoint(spark, settings):
-            yield settings, True
+            yield lake, True
 
 
 def _up_again() -> bool:
     """Whether the endpoint that readers use is running. There they see each build at once."""
     from gold.sql_client import endpoint_running
 
-    return endpoint_running(lake.settings)
+    return endpoint_running(current.settings)
 
 
 def _show(result: BuildResult | GoldError) -> None:
@@ -133,9 +135,9 @@ def evaluate(form: Format = "table") -> None:
     from lakehouse.runtime.console import print_rows
     from shop.evaluate import AT, evaluate_recommendations
 
-    require_silver(lake.settings, lake.topics)
-    with _endpoint() as (settings, _):
-        found = evaluate_recommendations(settings)
+    require_silver(current.lake)
+    with _endpoint() as (lake, _):
+        found = evaluate_recommendations(lake)
     columns = ("recommender", "accounts", f"hit rate at {AT}", f"MRR at {AT}")
     rows = [(q.recommender, q.accounts, q.hit_rate, q.reciprocal_rank) for q in found]
     print_rows(columns, [(*row[:2], *(round(share, 4) for share in row[2:])) for row in rows], form)

@@ -2,7 +2,7 @@
 
 import typer
 
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 
 commands = typer.Typer(help="Set up the Hive metastore (LAKEHOUSE_METASTORE).")
 
@@ -17,5 +17,7 @@ def init() -> None:
     from lakehouse.runtime.console import out
     from lakehouse.runtime.metastore import create, metastore_java
 
-    with metastore_java(lake.settings) as jvm:
-        out.print(f"{lake.settings.metastore} has Hive's tables, {create(jvm, lake.settings)}.")
+    with metastore_java(current.settings) as jvm:
+        out.print(
+            f"{current.settings.metastore} has Hive's tables, {create(jvm, current.settings)}."
+        )

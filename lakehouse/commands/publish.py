@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lake.streams.command import AvailableNow
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 
 
 def publish(
@@ -19,12 +19,10 @@ def publish(
     from lakehouse.runtime.console import err, print_rows
     from lakehouse.runtime.run import require_broker
 
-    files_to_publish(lake.topics, data)
-    require_broker(lake.settings)
-    create_topics(lake.settings, lake.topics)
-    sent = publish(
-        lake.settings, lake.topics, data, lambda topic, count: err.print(f"{topic}: {count}")
-    )
+    files_to_publish(current.topics, data)
+    require_broker(current.settings)
+    create_topics(current.lake)
+    sent = publish(current.lake, data, lambda topic, count: err.print(f"{topic}: {count}"))
     print_rows(("topic", "published"), list(sent.items()))
 
 
@@ -46,11 +44,11 @@ def publish_table(
     from lakehouse.operate.publish_table import publish_table
     from lakehouse.runtime.run import require_broker, spark_session
 
-    require_broker(lake.settings)
-    with spark_session(lake.settings, "lakehouse-publish-table") as spark:
+    require_broker(current.settings)
+    with spark_session(current.settings, "lakehouse-publish-table") as spark:
         running = publish_table(
             spark,
-            lake.settings,
+            current.lake,
             table,
             topic,
             key=key,
@@ -66,8 +64,8 @@ def create_topics() -> None:
     from lakehouse.operate.publish import create_topics
     from lakehouse.runtime.run import require_broker
 
-    require_broker(lake.settings)
-    create_topics(lake.settings, lake.topics)
+    require_broker(current.settings)
+    create_topics(current.lake)
 
 
 def generate(
@@ -83,6 +81,6 @@ def generate(
     from lakehouse.runtime.console import out
     from shop.generate import generate_shop
 
-    lake.read()  # for the format of logs and errors; the files need no settings
+    _ = current.lake  # for the format of logs and errors; the files need no settings
     counts = generate_shop(out_dir, scale, seed)
     out.print(f"{counts.users} users, {counts.items} items, {counts.orders} order lines: {out_dir}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 commands = typer.Typer(help="Show, replay or discard the records that silver refused.")
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only records of this topic.")]
@@ -19,7 +19,7 @@ def show_summary(form: Format = "table") -> None:
     from silver.quarantine import summary
 
     header = ("topic", "reason", "status", "records", "first", "last", "sample")
-    print_rows(header, summary(lake.settings), form)
+    print_rows(header, summary(current.lake), form)
 
 
 @commands.command("show")
@@ -34,9 +34,9 @@ def show_records(
     from silver.quarantine import Selection, records
 
     selection = Selection(topic, reason)
-    selection.check(lake.topics)
+    selection.check(current.topics)
     header = ("topic", "reason", "position", "key", "payload", "published")
-    print_rows(header, records(lake.settings, selection, limit), form)
+    print_rows(header, records(current.lake, selection, limit), form)
 
 
 @commands.command("replay")
@@ -49,8 +49,8 @@ def bring_in(topic: OfTopic = None, reason: WithReason = None) -> None:
     from lakehouse.runtime.run import spark_session
     from silver.quarantine import Selection, replay
 
-    with spark_session(lake.settings, "lakehouse-quarantine") as spark:
-        done = replay(spark, lake.settings, lake.topics, Selection(topic, reason))
+    with spark_session(current.settings, "lakehouse-quarantine") as spark:
+        done = replay(spark, current.lake, Selection(topic, reason))
     came_in = done["applied"] + done["superseded"]
     out.print(
         f"{came_in} records were accepted: {done['applied']} applied, {done['superseded']} stale."
@@ -72,11 +72,11 @@ def give_up(
     from silver.quarantine import Selection, discard, records
 
     selection = Selection(topic, reason)
-    selection.check(lake.topics)
-    count = len(records(lake.settings, selection, sys.maxsize))
+    selection.check(current.topics)
+    count = len(records(current.lake, selection, sys.maxsize))
     if not count or not (yes or typer.confirm(f"Discard {count} records?", default=False)):
         out.print("Nothing was discarded.")
         return
-    with spark_session(lake.settings, "lakehouse-quarantine") as spark:
-        done = discard(spark, lake.settings, lake.topics, selection)
+    with spark_session(current.settings, "lakehouse-quarantine") as spark:
+        done = discard(spark, current.lake, selection)
     out.print(f"{done['discarded']} records were discarded.")

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 from pulsar_spark.errors import SettingsError
 
 
@@ -32,8 +32,8 @@ def replay(
         _replay_silver(begin, end)
         return
     layer, _, name = table.partition(".")
-    if layer != "bronze" or name not in lake.topics.topics:
-        known = ", ".join(f"bronze.{name}" for name in lake.topics.topics)
+    if layer != "bronze" or name not in current.topics.topics:
+        known = ", ".join(f"bronze.{name}" for name in current.topics.topics)
         message = f"'{table}' cannot be replayed. Choose one of {known}, or silver."
         raise SettingsError(message)
     if begin is None:
@@ -52,9 +52,9 @@ def _replay_bronze(name: str, begin: str, end: str | None) -> None:
     from pulsar_spark.options import epoch_ms
 
     since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
-    require_broker(lake.settings)
-    with spark_session(lake.settings, "lakehouse-replay") as spark:
-        count = replay_topic(spark, lake.settings, lake.topics.topics[name], since, before)
+    require_broker(current.settings)
+    with spark_session(current.settings, "lakehouse-replay") as spark:
+        count = replay_topic(spark, current.lake, current.topics.topics[name], since, before)
     out.print(f"{count} missing messages were brought back to bronze.{name}.")
 
 
@@ -66,9 +66,9 @@ def _replay_silver(begin: str | None, end: str | None) -> None:
     if end is not None:
         message = "Silver is always rebuilt up to the end of bronze. Remove --to."
         raise SettingsError(message)
-    snapshot = snapshot_at(lake.settings, begin) if begin else None
-    with spark_session(lake.settings, "lakehouse-replay") as spark:
-        rebuild(spark, lake.settings, lake.topics, snapshot)
+    snapshot = snapshot_at(current.lake, begin) if begin else None
+    with spark_session(current.settings, "lakehouse-replay") as spark:
+        rebuild(spark, current.lake, snapshot)
     out.print(
         "Silver was rebuilt. Readers that follow its batches, such as gold, will read all rows "
         "again."

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 
 
 def report(
@@ -29,6 +29,6 @@ def report(
     from lakehouse.runtime.console import out
 
     if docs:
-        write_docs(lake.settings)
+        write_docs(current.settings)
     now = dt.datetime.now(dt.timezone.utc)
-    out.print(str(write_report(lake.settings, lake.topics, out_file, now=now)), soft_wrap=True)
+    out.print(str(write_report(current.lake, out_file, now=now)), soft_wrap=True)

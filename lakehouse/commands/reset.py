@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 
 
 def reset(
@@ -15,14 +15,14 @@ def reset(
     from lakehouse.operate.reset import reset, what_goes
     from lakehouse.runtime.console import out
 
-    require_bucket(lake.settings)
-    folders = what_goes(lake.settings)
+    require_bucket(current.settings)
+    folders = what_goes(current.settings)
     if not folders:
         out.print("There is nothing to delete.")
         return
     out.print("This deletes:\n" + "\n".join(f"  {folder}" for folder in folders))
     if yes or typer.confirm("Delete?", default=False):
-        reset(lake.settings, lake.topics)
+        reset(current.lake)
         out.print("Deleted.")
     else:
         out.print("Nothing was deleted.")

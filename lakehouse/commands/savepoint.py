@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 commands = typer.Typer(
     help="Create savepoints of the lake, and restore tables and streams to them."
@@ -24,8 +24,8 @@ def create(name: Name) -> None:
     from lakehouse.runtime.console import out
     from lakehouse.runtime.run import require_broker
 
-    require_broker(lake.settings)
-    found = savepoints.create(lake.settings, lake.topics, name)
+    require_broker(current.settings)
+    found = savepoints.create(current.lake, name)
     out.print(f"Savepoint {name} contains silver up to batch {found.silver_batch}.")
 
 
@@ -36,10 +36,10 @@ def show(form: Format = "table") -> None:
     from lakehouse.runtime.console import print_rows
 
     header = ("savepoint", "created", "restorable until", "silver batch", "tables")
-    kept = dt.timedelta(days=lake.settings.history_days)
+    kept = dt.timedelta(days=current.settings.history_days)
     rows = [
         (each.name, each.created_at, each.created_at + kept, each.silver_batch, len(each.versions))
-        for each in savepoints.savepoints(lake.settings)
+        for each in savepoints.savepoints(current.settings)
     ]
     print_rows(header, rows, form)
 
@@ -54,9 +54,9 @@ def restore(name: Name) -> None:
     from lakehouse.runtime.console import out
     from lakehouse.runtime.run import require_broker, spark_session
 
-    require_broker(lake.settings)
-    with spark_session(lake.settings, "lakehouse-savepoint") as spark:
-        savepoints.restore(spark, lake.settings, lake.topics, name)
+    require_broker(current.settings)
+    with spark_session(current.settings, "lakehouse-savepoint") as spark:
+        savepoints.restore(spark, current.lake, name)
     out.print(f"Tables and streams were restored to savepoint {name}.")
 
 
@@ -67,6 +67,6 @@ def drop(name: Name) -> None:
     from lakehouse.runtime.console import out
     from lakehouse.runtime.run import require_broker
 
-    require_broker(lake.settings)
-    savepoints.drop(lake.settings, lake.topics, name)
+    require_broker(current.settings)
+    savepoints.drop(current.lake, name)
     out.print(f"Savepoint {name} was dropped.")

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 
 def sql(
@@ -17,8 +17,8 @@ def sql(
     from gold.sql_client import endpoint_running, query_endpoint
     from lakehouse.runtime.console import print_rows
 
-    if endpoint_running(lake.settings):
-        columns, rows = query_endpoint(lake.settings, statement)
+    if endpoint_running(current.settings):
+        columns, rows = query_endpoint(current.settings, statement)
     else:
         columns, rows = _query_spark(statement)
     if columns:
@@ -39,8 +39,8 @@ def _query_spark(statement: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     from lake.streams.failures import explain
     from lakehouse.runtime.run import spark_session
 
-    with spark_session(lake.settings, "lakehouse-sql") as spark:
-        register(spark, lake.settings, lake.topics)
+    with spark_session(current.settings, "lakehouse-sql") as spark:
+        register(spark, current.lake)
         try:
             result = spark.sql(statement)
             rows = [

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 
 commands = typer.Typer(help="Manage the users of the SQL endpoint.")
 Name = Annotated[str, typer.Argument(help="Name of the user: letters, digits and . _ @ -")]
@@ -25,7 +25,7 @@ def add(name: Name) -> None:
         password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
     else:
         password = sys.stdin.readline().rstrip("\r\n")
-    add_user(lake.settings, name, hide(password))
+    add_user(current.settings, name, hide(password))
     out.print(f"{name} can log in from the next connection on.", highlight=False)
 
 
@@ -35,7 +35,7 @@ def remove(name: Name) -> None:
     from lakehouse.runtime.console import out
     from lakehouse.sql.users import remove_user
 
-    remove_user(lake.settings, name)
+    remove_user(current.settings, name)
     out.print(f"{name} can no longer log in.", highlight=False)
 
 
@@ -45,4 +45,4 @@ def show(form: Format = "table") -> None:
     from lakehouse.runtime.console import print_rows
     from lakehouse.sql.users import read_users
 
-    print_rows(("user",), [(name,) for name in read_users(lake.settings)], form)
+    print_rows(("user",), [(name,) for name in read_users(current.settings)], form)

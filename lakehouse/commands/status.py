@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.runtime.context import Format, lake
+from lakehouse.runtime.context import Format, current
 from pulsar_spark.errors import SettingsError
 
 
@@ -23,12 +23,12 @@ def status(
     from lakehouse.operate.status import COLUMNS, lake_status
     from lakehouse.runtime.console import print_rows
 
-    require_bucket(lake.settings)
+    require_bucket(current.settings)
     if live:
         _watch(form, every)
         return
     now = dt.datetime.now(dt.timezone.utc)
-    print_rows(COLUMNS, [s.cells(now) for s in lake_status(lake.settings, lake.topics)], form)
+    print_rows(COLUMNS, [s.cells(now) for s in lake_status(current.lake)], form)
 
 
 def _watch(form: str, every: str) -> None:
@@ -40,5 +40,5 @@ def _watch(form: str, every: str) -> None:
     if form != "table":
         message = f"--watch shows a table. Remove --format {form}."
         raise SettingsError(message)
-    audit = AuditTotals(lake.settings)
-    watch(lambda: lake_status(lake.settings, lake.topics, audit), seconds(every))
+    audit = AuditTotals(current.lake)
+    watch(lambda: lake_status(current.lake, audit), seconds(every))

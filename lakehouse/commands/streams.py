@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lake.streams.command import AvailableNow
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 
 
 def demo(
@@ -26,9 +26,7 @@ def demo(
     from lakehouse.demo import demo
 
     with _metrics() if keep_running else nullcontext():
-        demo(
-            lake.settings, lake.topics, data=data, scale=scale, seed=seed, keep_running=keep_running
-        )
+        demo(current.lake, data=data, scale=scale, seed=seed, keep_running=keep_running)
 
 
 def up() -> None:
@@ -39,7 +37,7 @@ def up() -> None:
     from lakehouse.up import up
 
     with _metrics():
-        up(lake.settings, lake.topics)
+        up(current.lake)
 
 
 def _metrics() -> AbstractContextManager[None]:
@@ -49,8 +47,8 @@ def _metrics() -> AbstractContextManager[None]:
     from lake.observe.exporter import serving
     from silver.metrics import silver_collector
 
-    layers = (make(lake.settings, lake.topics) for make in (bronze_collector, silver_collector))
-    return serving(lake.settings, *layers, gold_collector(lake.settings))
+    layers = (bronze_collector, silver_collector, gold_collector)
+    return serving(current.settings, *(collector(current.lake) for collector in layers))
 
 
 def bronze(available_now: AvailableNow = False) -> None:
@@ -61,13 +59,13 @@ def bronze(available_now: AvailableNow = False) -> None:
     from lake.streams.job import await_streams
     from lakehouse.runtime.run import require_broker, spark_session
 
-    require_broker(lake.settings)
-    mine = bronze_collector(lake.settings, lake.topics)
+    require_broker(current.settings)
+    mine = bronze_collector(current.lake)
     with (
-        nullcontext() if available_now else serving(lake.settings, mine),
-        spark_session(lake.settings, "lakehouse-bronze") as spark,
+        nullcontext() if available_now else serving(current.settings, mine),
+        spark_session(current.settings, "lakehouse-bronze") as spark,
     ):
-        await_streams(ingest(spark, lake.settings, lake.topics, available_now=available_now))
+        await_streams(ingest(spark, current.lake, available_now=available_now))
 
 
 def silver(available_now: AvailableNow = False) -> None:
@@ -78,10 +76,10 @@ def silver(available_now: AvailableNow = False) -> None:
     from silver.metrics import silver_collector
     from silver.refine import refine, require_bronze
 
-    require_bronze(lake.settings, lake.topics)
-    mine = silver_collector(lake.settings, lake.topics)
+    require_bronze(current.lake)
+    mine = silver_collector(current.lake)
     with (
-        nullcontext() if available_now else serving(lake.settings, mine),
-        spark_session(lake.settings, "lakehouse-silver") as spark,
+        nullcontext() if available_now else serving(current.settings, mine),
+        spark_session(current.settings, "lakehouse-silver") as spark,
     ):
-        await_streams(refine(spark, lake.settings, lake.topics, available_now=available_now))
+        await_streams(refine(spark, current.lake, available_now=available_now))

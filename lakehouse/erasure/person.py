@@ -11,8 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.settings.pseudonyms import PseudonymSecret
-from lake.settings.settings import LakeSettings
-from lake.tables.table import as_messages, bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import as_messages, bronze_table
 from lake.topics.topic import Topic, snake_case
 from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.redact import Place, Redacted
@@ -136,20 +136,20 @@ def _see_it_can_be_rewritten(events: Topic, topic: Topic, topics: TopicFile) -> 
         raise SettingsError(message)
 
 
-def required_secret(settings: LakeSettings) -> PseudonymSecret:
+def required_secret(lake: Lake) -> PseudonymSecret:
     """The secret that identifies forgotten people and creates their pseudonyms.
 
     Raises:
         SettingsError: no secret is set.
     """
-    if settings.pseudonyms is None:
+    if lake.settings.pseudonyms is None:
         message = (
             "No pseudonym secret is set. A keyed hash with this secret identifies forgotten "
             "people, so that late messages do not bring them back. Set LAKEHOUSE_PSEUDONYM_SECRET "
             "or LAKEHOUSE_PSEUDONYM_SECRET_FILE."
         )
         raise SettingsError(message)
-    return settings.pseudonyms
+    return lake.settings.pseudonyms
 
 
 def check_key(topic: Topic, key: str) -> None:
@@ -170,17 +170,14 @@ def check_key(topic: Topic, key: str) -> None:
 class Search:
     """Finds a person's messages in bronze."""
 
-    def __init__(
-        self, spark: SparkSession, settings: LakeSettings, topics: TopicFile, topic: Topic
-    ) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, topic: Topic) -> None:
         self._spark = spark
-        self._settings = settings
-        self._topics = topics
+        self._lake = lake
         self._topic = topic
 
     def person(self, key: str) -> Person:
         """The person behind a key, with all merged accounts and the values unique to the person."""
-        secret = required_secret(self._settings).read()
+        secret = required_secret(self._lake).read()
         rows = self._decoded(self._topic).where(F.col(REASON).isNull()).persist()
         try:
             keys = self._merged(rows, key)
@@ -217,8 +214,10 @@ class Search:
 
     def messages(self, person: Person) -> Iterator[Found]:
         """By topic, the new content of the person's messages in bronze."""
-        for topic in (self._topic, *referring(self._topic, self._topics)):
-            names = [n for n, target in people_of(topic, self._topics) if target == self._topic]
+        for topic in (self._topic, *referring(self._topic, self._lake.topics)):
+            names = [
+                n for n, target in people_of(topic, self._lake.topics) if target == self._topic
+            ]
             decoded = self._decoded(topic)
             theirs = reduce(or_, (F.col(snake_case(name)).isin(person.keys) for name in names))
             refused = self._is_refused(person, topic, names)
@@ -229,7 +228,7 @@ class Search:
                 F.col(REASON).isNotNull().alias("is_refused"),
                 F.col(topic.key_columns[0]).cast("string").alias("whose"),
             )
-            raw = bronze_table(topic.name).read(self._spark, self._settings)
+            raw = self._lake.table(bronze_table(topic.name)).rows(self._spark)
             rows = raw.join(F.broadcast(chosen), [*POSITION_FIELDS]).collect()
             good, bad = [], []
             for row in rows:
@@ -272,10 +271,10 @@ class Search:
 
     def _decoded(self, topic: Topic) -> DataFrame:
         """All messages of a topic in bronze, decoded without masking."""
-        messages = as_messages(bronze_table(topic.name).read(self._spark, self._settings))
+        messages = as_messages(self._lake.table(bronze_table(topic.name)).rows(self._spark))
         messages = messages.withColumn("source", F.lit(topic.name)).drop("topic")
         versions = versions_of(topic, messages)
-        registry = SchemaRegistry(self._settings)
+        registry = SchemaRegistry(self._lake)
         schemas = registry.schemas(topic, versions) if versions else {}
         bare = topic.model_copy(
             update={

@@ -16,6 +16,7 @@ from typing import Any
 
 from lake.durable import PRIVATE, delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.person import Found, Person, required_secret
@@ -83,7 +84,7 @@ class Plan:
         write_durably(_file(settings), json.dumps(stored), mode=PRIVATE)
 
     @classmethod
-    def read(cls, settings: LakeSettings, topics: TopicFile) -> "Plan | None":
+    def read(cls, lake: Lake) -> "Plan | None":
         """The plan of a run that has not ended, or None if there is none.
 
         Raises:
@@ -91,10 +92,10 @@ class Plan:
             SettingsError: the run began with another secret, or a topic that it needs is no longer
                 declared.
         """
-        stored = read_json(_file(settings), TORN)
+        stored = read_json(_file(lake.settings), TORN)
         if stored is None:
             return None
-        if stored["secret"] != required_secret(settings).fingerprint():
+        if stored["secret"] != required_secret(lake).fingerprint():
             message = (
                 "`lakehouse forget` was interrupted, and it had started with another pseudonym "
                 "secret. Run it again with that secret to finish it."
@@ -102,14 +103,14 @@ class Plan:
             raise SettingsError(message)
         found = [
             Found(
-                _topic(topics, each["topic"]),
+                _topic(lake.topics, each["topic"]),
                 _messages(each["messages"]),
                 _messages(each["refused"]),
             )
             for each in stored["found"]
         ]
         values = {name: set(values) for name, values in stored["values"].items()}
-        person = Person(_topic(topics, stored["topic"]), stored["pseudonyms"], values)
+        person = Person(_topic(lake.topics, stored["topic"]), stored["pseudonyms"], values)
         rest = {name: stored[name] for name in ("reason", "secret", "is_done", "id")}
         return cls(person, found, number=stored.get("number"), **rest)
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lake.settings.settings import LakeSettings
-from lake.tables.table import APPEND_ONLY, TableSpec, match
+from lake.tables.spec import APPEND_ONLY, match
+from lake.tables.table import Table
 from pulsar_spark.schema import ENVELOPE, POSITION_FIELDS, RAW
 
 Place = tuple[int, int, int, int]
@@ -28,9 +28,7 @@ class Redacted(NamedTuple):
     payload: bytes | None
 
 
-def redact(
-    spark: SparkSession, settings: LakeSettings, table: TableSpec, messages: Iterable[Redacted]
-) -> None:
+def redact(spark: SparkSession, table: Table, messages: Iterable[Redacted]) -> None:
     """Replace the keys and payloads of messages, and delete their properties.
 
     Called by `lakehouse forget`. The stream that lands the topic must be stopped.
@@ -38,8 +36,8 @@ def redact(
     types = {column.name: column.type for column in ENVELOPE}
     ddl = ", ".join(f"`{name}` {types[name]}" for name in (*POSITION_FIELDS, "key", "payload"))
     rows = spark.createDataFrame([(*m.place, m.key, m.payload) for m in messages], ddl)
-    table.set_property(spark, settings, APPEND_ONLY, None)
-    opened = table.open(spark, settings)
+    table.set_property(spark, APPEND_ONLY, None)
+    opened = table.spark(spark)
     there = {*opened.toDF().columns} & {*RAW}  # tables of older versions lack them
     (
         opened.alias("t")
@@ -54,4 +52,4 @@ def redact(
         )
         .execute()
     )
-    table.set_property(spark, settings, APPEND_ONLY, "true")
+    table.set_property(spark, APPEND_ONLY, "true")

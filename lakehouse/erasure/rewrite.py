@@ -14,11 +14,9 @@ from pyspark.sql import functions as F
 
 from bronze.upkeep import compact
 from lake.settings.pseudonyms import PseudonymSecret
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
 from lake.topics.topic import Topic, hash_column, snake_case
-from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.person import Found, Person, referring
 from pulsar_spark.schema import ENVELOPE, POSITION_FIELDS
 from silver.audit.totals import COUNTS
@@ -36,25 +34,23 @@ from silver.records.pseudonymize import FORGOTTEN, known_secret, person_hash
 from silver.state.merge import Values
 
 
-def secret_of_forgotten(settings: LakeSettings) -> PseudonymSecret:
+def secret_of_forgotten(lake: Lake) -> PseudonymSecret:
     """The secret from which pseudonyms are computed.
 
     Raises:
         SettingsError: other people were forgotten with another secret.
     """
-    if not FORGOTTEN.exists(settings):
-        return known_secret(settings, set())
-    rows = DirectTable(FORGOTTEN, settings).rows(["secret"])
-    return known_secret(settings, {row["secret"] for row in rows})
+    if not lake.table(FORGOTTEN).exists():
+        return known_secret(lake.settings, set())
+    rows = lake.table(FORGOTTEN).arrow.rows(["secret"])
+    return known_secret(lake.settings, {row["secret"] for row in rows})
 
 
-def remember(
-    settings: LakeSettings, person: Person, found: Iterable[Found], reason: str, run: str
-) -> None:
+def remember(lake: Lake, person: Person, found: Iterable[Found], reason: str, run: str) -> None:
     """Record a person in `silver.forgotten`, so that silver conceals all later messages.
 
     Args:
-        settings: the lake.
+        lake: the lake.
         person: the person.
         found: the person's messages.
         reason: why the person is forgotten.
@@ -63,8 +59,8 @@ def remember(
     Raises:
         SettingsError: other people were forgotten with another secret.
     """
-    secret = secret_of_forgotten(settings)
-    FORGOTTEN.create(settings)
+    secret = secret_of_forgotten(lake)
+    lake.table(FORGOTTEN).create()
     whole = {
         "topic": person.topic.name,
         "forgotten_at": dt.datetime.now(dt.timezone.utc),
@@ -76,17 +72,17 @@ def remember(
         {**whole, "person": person_hash(secret.read(), person.topic.name, key)}
         for key in person.pseudonyms
     ]
-    table = DirectTable(FORGOTTEN, settings)
+    table = lake.table(FORGOTTEN).arrow
     table.append_once(rows, f"lakehouse.forget.{run}", 0)
     compact(table, FORGOTTEN.full_name)
 
 
-def is_remembered(settings: LakeSettings, person: Person) -> bool:
+def is_remembered(lake: Lake, person: Person) -> bool:
     """Whether all keys of a person are recorded in `silver.forgotten`."""
-    if not FORGOTTEN.exists(settings):
+    if not lake.table(FORGOTTEN).exists():
         return False
-    topic, secret = person.topic.name, secret_of_forgotten(settings).read()
-    known = DirectTable(FORGOTTEN, settings).rows(["topic", "person"])
+    topic, secret = person.topic.name, secret_of_forgotten(lake).read()
+    known = lake.table(FORGOTTEN).arrow.rows(["topic", "person"])
     hashes = {row["person"] for row in known if row["topic"] == topic}
     return {person_hash(secret, topic, key) for key in person.pseudonyms} <= hashes
 
@@ -97,15 +93,13 @@ class Removal:
     def __init__(
         self,
         spark: SparkSession,
-        settings: LakeSettings,
-        topics: TopicFile,
+        lake: Lake,
         person: Person,
         number: int,
     ) -> None:
         """`number` is a negative batch id, which the changed rows get as their silver batch."""
         self._spark = spark
-        self._settings = settings
-        self._topics = topics
+        self._lake = lake
         self._person = person
         self._batch = {"silver_batch": F.lit(number).cast("bigint")}
         self._number = number
@@ -121,9 +115,9 @@ class Removal:
         for table in (state_table(topic), *([history_table(topic)] if topic.history else [])):
             self._bury(table)
             changed.append(table)
-        for events in referring(topic, self._topics):
+        for events in referring(topic, self._lake.topics):
             self._detach(events)
-            changed.append(enriched_table(events, self._topics))
+            changed.append(enriched_table(events, self._lake.topics))
         found = list(found)
         for each in found:
             self._empty(each)
@@ -133,7 +127,7 @@ class Removal:
     def _bury(self, table: TableSpec) -> None:
         """Turn the person's rows into tombstones under the pseudonym."""
         topic = self._person.topic
-        key, delta = topic.key_columns[0], table.open(self._spark, self._settings)
+        key, delta = topic.key_columns[0], self._lake.table(table).spark(self._spark)
         kinds = {column.name: column.type for column in table.columns}
         for text, other in self._person.pseudonyms.items():
             named = F.lit(other).cast(kinds[key])
@@ -151,8 +145,8 @@ class Removal:
 
     def _detach(self, events: Topic) -> None:
         """Make the events that refer to the person refer to the pseudonym."""
-        table = enriched_table(events, self._topics)
-        delta = table.open(self._spark, self._settings)
+        table = enriched_table(events, self._lake.topics)
+        delta = self._lake.table(table).spark(self._spark)
         kinds = {column.name: column.type for column in table.columns}
         own = [n for n, spec in events.fields.items() if spec.personal]
         hidden = [snake_case(n) for n in own] + [hash_column(n) for n in events.hashed]
@@ -205,7 +199,7 @@ class Removal:
         rows = self._spark.createDataFrame(places, ddl)
         same = " AND ".join(f"t.position.{name} = s.{name}" for name in POSITION_FIELDS)
         same = f"t.topic = s.topic AND {same}"
-        quarantine = QUARANTINE.open(self._spark, self._settings)
+        quarantine = self._lake.table(QUARANTINE).spark(self._spark)
         (
             quarantine.alias("t")
             .merge(F.broadcast(rows).alias("s"), same)
@@ -221,10 +215,10 @@ class Removal:
         The counts are how the quarantine differs from the audit, so a run that is repeated after it
         has discarded the records gives the same counts.
         """
-        audit = DirectTable(RECONCILIATION, self._settings)
+        audit = self._lake.table(RECONCILIATION).arrow
         if audit.count(f"silver_batch = {self._number}"):
             return
-        changes = unbooked(self._settings)
+        changes = unbooked(self._lake)
         zeros = dict.fromkeys(COUNTS, 0)
         audit.append(
             [

@@ -12,7 +12,7 @@ command then continues from the stored plan (`plan.py`).
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import structlog
@@ -31,12 +31,12 @@ from lake.streams.checkpoint import Checkpoint, claim, interrupted
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.job import await_streams
 from lake.streams.rewind import Place, move
-from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from lake.tables.sql import delta_at
-from lake.tables.storage import delete, open_table
-from lake.tables.table import bronze_table, delta_tables
+from lake.tables.storage import delete
+from lake.tables.table import Table
 from lake.topics.topic import Topic
-from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.object_versions import delete_old_versions
 from lakehouse.erasure.person import Found, Person, Search, check_key, required_secret, subject
 from lakehouse.erasure.plan import Plan
@@ -62,8 +62,7 @@ Agree = Callable[[Person, list[Found]], bool]
 
 def forget(
     spark: SparkSession,
-    settings: LakeSettings,
-    topics: TopicFile,
+    lake: Lake,
     key: str,
     agree: Agree,
     *,
@@ -76,8 +75,8 @@ def forget(
 
     Args:
         spark: the session.
-        settings: the lake. If it has gold, the SQL endpoint must run on `sql_port`.
-        topics: the declared topics. Their fields declare what is personal.
+        lake: the lake. Its topics declare what is personal. If it has gold, the SQL endpoint must
+            run on `sql_port`.
         key: the person's key as text.
         agree: called with what was found, before anything changes. Returns whether to continue. Not
             called again when an interrupted run continues.
@@ -94,23 +93,22 @@ def forget(
         GoldError: another command is writing gold, or gold could not be rebuilt. In the second case
             bronze and silver are done.
     """
-    whose = check(settings, topics, key, topic)
-    with alone(settings):
-        plan = Plan.read(settings, topics)
+    whose = check(lake, key, topic)
+    with alone(lake.settings):
+        plan = Plan.read(lake)
         if plan is not None:
-            _carry_out(spark, settings, topics, plan)
+            _carry_out(spark, lake, plan)
         if plan is None or not plan.is_of(whose, key):
-            plan = _make_plan(spark, settings, topics, whose, key, agree, reason)
+            plan = _make_plan(spark, lake, whose, key, agree, reason)
             if plan is None:
                 return None
-            _carry_out(spark, settings, topics, plan)
-    return Proof(settings, topics, plan.person)
+            _carry_out(spark, lake, plan)
+    return Proof(lake, plan.person)
 
 
 def _make_plan(
     spark: SparkSession,
-    settings: LakeSettings,
-    topics: TopicFile,
+    lake: Lake,
     whose: Topic,
     key: str,
     agree: Agree,
@@ -124,12 +122,12 @@ def _make_plan(
     Returns:
         The plan, or None if `agree` returned False.
     """
-    secret = secret_of_forgotten(settings)
-    with _claimed(settings, map(query_name, topics.topics)) as checkpoints:
-        if interrupted(Path(settings.checkpoint_path(QUERY))) != COMMAND:
-            await_streams(refine(spark, settings, topics, available_now=True))
-        with _claimed(settings, [QUERY]) as silver:
-            search = Search(spark, settings, topics, whose)
+    secret = secret_of_forgotten(lake)
+    with _claimed(lake.settings, map(query_name, lake.topics.topics)) as checkpoints:
+        if interrupted(Path(lake.settings.checkpoint_path(QUERY))) != COMMAND:
+            await_streams(refine(spark, lake, available_now=True))
+        with _claimed(lake.settings, [QUERY]) as silver:
+            search = Search(spark, lake, whose)
             person = search.person(key)
             found = list(search.messages(person))
             if not agree(person, found):
@@ -138,35 +136,35 @@ def _make_plan(
             _expect(checkpoints | silver, COMMAND)
             # A run that was killed at its very end is repeated; it must not be recorded twice.
             is_done = not any(each.messages or each.refused for each in found)
-            is_done = is_done and is_remembered(settings, person)
+            is_done = is_done and is_remembered(lake, person)
             plan = Plan(person, found, reason, secret.fingerprint(), is_done)
-            plan.write(settings)
+            plan.write(lake.settings)
     return plan
 
 
-def _carry_out(spark: SparkSession, settings: LakeSettings, topics: TopicFile, plan: Plan) -> None:
+def _carry_out(spark: SparkSession, lake: Lake, plan: Plan) -> None:
     """Carry out a plan, or the rest of it.
 
     Each step can be repeated without further changes. Once bronze and silver are done, the streams
     may start again, so these steps must not be repeated after that.
     """
-    with _claimed(settings, [*map(query_name, topics.topics), QUERY]) as checkpoints:
+    with _claimed(lake.settings, [*map(query_name, lake.topics.topics), QUERY]) as checkpoints:
         if not plan.is_done:
-            remember(settings, plan.person, plan.found, plan.reason, plan.id)
-            refinery = Refinery(settings, topics, checkpoints[QUERY])
+            remember(lake, plan.person, plan.found, plan.reason, plan.id)
+            refinery = Refinery(lake, checkpoints[QUERY])
             number = plan.number
             if number is None:
-                number = finish_last(spark, settings, topics, refinery)
-                plan = plan.numbered(settings, number)
-            _take_out(spark, settings, topics, checkpoints[QUERY], refinery, plan, number)
-            plan = plan.done(settings)
+                number = finish_last(spark, lake, refinery)
+                plan = plan.numbered(lake.settings, number)
+            _take_out(spark, lake, checkpoints[QUERY], refinery, plan, number)
+            plan = plan.done(lake.settings)
         _expect(checkpoints, None)
-    _renew_gold(spark, settings)
-    delete_scratch_of_dead(settings)
-    plan.delete(settings)
+    _renew_gold(spark, lake)
+    delete_scratch_of_dead(lake.settings)
+    plan.delete(lake.settings)
 
 
-def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None = None) -> Topic:
+def check(lake: Lake, key: str, topic: str | None = None) -> Topic:
     """Check that a person can be forgotten, as far as this is possible without Spark.
 
     Returns:
@@ -176,10 +174,10 @@ def check(settings: LakeSettings, topics: TopicFile, key: str, topic: str | None
         SettingsError: the declarations or settings do not allow it, the key is not valid, or
             something holds old versions.
     """
-    whose = subject(topics, topic)
-    required_secret(settings).read()
+    whose = subject(lake.topics, topic)
+    required_secret(lake).read()
     check_key(whose, key)
-    _refuse_holders(settings)
+    _refuse_holders(lake.settings)
     return whose
 
 
@@ -224,47 +222,44 @@ def _expect(checkpoints: dict[str, Checkpoint], command: str | None) -> None:
 
 def _take_out(
     spark: SparkSession,
-    settings: LakeSettings,
-    topics: TopicFile,
+    lake: Lake,
     checkpoint: Checkpoint,
     refinery: Refinery,
     plan: Plan,
     number: int,
 ) -> None:
     """Erase a person from silver and bronze, and delete the old versions of their tables."""
-    changed = Removal(spark, settings, topics, plan.person, number).run(plan.found)
+    changed = Removal(spark, lake, plan.person, number).run(plan.found)
     refinery.recompute_views(spark, number)
-    changed += [view_table(view) for view in topics.kept_views()]
+    changed += [view_table(view) for view in lake.topics.kept_views()]
     for each in plan.found:
-        table = bronze_table(each.topic.name)
-        redact(spark, settings, table, [*each.messages, *each.refused])
-        changed.append(table)
-    paths = [table.path(settings) for table in changed]
-    for path in paths:
-        _leave_no_deleted_rows(spark, settings, path)
-        commit_nothing(spark, path, _now())
-    _go_on_behind(settings, topics, checkpoint, number)
-    delete(settings, f"{settings.tables}/{BESIDE}")
-    delete_torn(settings)
-    _purge(spark, settings, paths)
+        bronze = bronze_table(each.topic.name)
+        redact(spark, lake.table(bronze), [*each.messages, *each.refused])
+        changed.append(bronze)
+    tables = [lake.table(spec) for spec in changed]
+    for table in tables:
+        _leave_no_deleted_rows(spark, table)
+        commit_nothing(spark, table.path, _now())
+    _go_on_behind(lake, checkpoint, number)
+    delete(lake.settings, f"{lake.settings.tables}/{BESIDE}")
+    delete_torn(lake.settings)
+    _purge(spark, lake.settings, tables)
 
 
-def _leave_no_deleted_rows(spark: SparkSession, settings: LakeSettings, path: str) -> None:
+def _leave_no_deleted_rows(spark: SparkSession, table: Table) -> None:
     """Rewrite files with deletion vectors, because they still contain the deleted rows."""
-    configuration = open_table(settings, path).metadata().configuration
+    configuration = table.log().metadata().configuration
     if configuration.get("delta.enableDeletionVectors") == "true":
-        spark.sql(f"REORG TABLE {delta_at(path)} APPLY (PURGE)")
+        spark.sql(f"REORG TABLE {delta_at(table.path)} APPLY (PURGE)")
 
 
-def _go_on_behind(
-    settings: LakeSettings, topics: TopicFile, checkpoint: Checkpoint, number: int
-) -> None:
+def _go_on_behind(lake: Lake, checkpoint: Checkpoint, number: int) -> None:
     """Let silver continue after the rewritten commits, and record a snapshot of all tables.
 
     Raises:
         LakehouseError: silver has never run.
     """
-    place = Place.newest(settings, QUERY)
+    place = Place.newest(lake.settings, QUERY)
     if place is None:
         message = (
             "Silver has not read any messages yet, so there is no person to erase. Run `lakehouse "
@@ -272,16 +267,16 @@ def _go_on_behind(
         )
         raise LakehouseError(message)
     ends = {}
-    for name in topics.topics:
-        delta = open_table(settings, bronze_table(name).path(settings))
+    for name in lake.topics.topics:
+        delta = lake.table(bronze_table(name)).log()
         ends[name] = offset_of_delta(delta, delta.version() + 1)
     move(checkpoint, place.at(ends))
     sources = {name: json.loads(offset) for name, offset in ends.items()}
-    snapshot = SilverSnapshot.now(OpenTables(settings), topics, number, sources)
-    DirectTable(CUTS, settings).append([snapshot.row()])
+    snapshot = SilverSnapshot.now(lake, number, sources)
+    lake.table(CUTS).arrow.append([snapshot.row()])
 
 
-def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
+def _renew_gold(spark: SparkSession, lake: Lake) -> None:
     """Rebuild gold from the remaining data, and delete the old versions of its tables.
 
     Does nothing if gold has never been built.
@@ -290,11 +285,11 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
         GoldError: the build failed, so gold still holds data of the person.
     """
     own = {GOLD_CUTS.name, RUNS.name}
-    built = delta_tables(settings, BUILT)
+    built = lake.tables(BUILT)
     if not built:
         return
     try:
-        with prepare_build(settings, full_refresh=True) as build:
+        with prepare_build(lake, full_refresh=True) as build:
             build.run()
     except GoldError as error:
         message = (
@@ -302,20 +297,20 @@ def _renew_gold(spark: SparkSession, settings: LakeSettings) -> None:
             f"data: {error} Fix the problem, then run `{COMMAND}` again."
         )
         raise GoldError(message) from error
-    for schema in own_schemas(settings):
-        drop_schema(settings, schema)
-    marts = {name: path for name, path in delta_tables(settings, "gold").items() if name not in own}
-    paths = [*delta_tables(settings, BUILT).values(), *marts.values()]
-    for path in paths:
-        commit_nothing(spark, path, _now())
-    note_versions(settings)
-    _purge(spark, settings, paths)
+    for schema in own_schemas(lake.settings):
+        drop_schema(lake.settings, schema)
+    marts = [table for name, table in lake.tables("gold").items() if name not in own]
+    tables = [*lake.tables(BUILT).values(), *marts]
+    for table in tables:
+        commit_nothing(spark, table.path, _now())
+    note_versions(lake)
+    _purge(spark, lake.settings, tables)
 
 
-def _purge(spark: SparkSession, settings: LakeSettings, paths: list[str]) -> None:
-    for path in paths:
-        table = ".".join(path.split("/")[-2:])
-        log.info("old versions deleted", table=table, files=purge(settings, path))
+def _purge(spark: SparkSession, settings: LakeSettings, tables: Sequence[Table]) -> None:
+    for table in tables:
+        files = purge(settings, table.path)
+        log.info("old versions deleted", table=table.full_name, files=files)
     if old := delete_old_versions(spark, settings, settings.tables):
         log.info("old object versions deleted", objects=old)
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]  # noqa: SLF001 - Python has no other way

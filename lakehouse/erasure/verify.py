@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 
 from gold.dbt.process import person_columns
 from lake.settings.pseudonyms import keyed_hash
-from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.tables.storage import files_below, in_bucket, read_bytes
 from lake.topics.topic import snake_case
-from lake.topics.topic_file import TopicFile
 from lakehouse.erasure.person import Person
 from silver.records.pseudonymize import mentions, people_of
 
@@ -63,8 +62,8 @@ class Proof:
     column.
     """
 
-    def __init__(self, settings: LakeSettings, topics: TopicFile, person: Person) -> None:
-        self._settings = settings
+    def __init__(self, lake: Lake, person: Person) -> None:
+        self._lake = lake
         self._person = person
         self._texts = {
             name: re.compile(b"|".join(_bounded(form) for form in sorted(forms)))
@@ -72,14 +71,14 @@ class Proof:
         }
         fields = {
             name
-            for topic in topics.topics.values()
-            for name, target in people_of(topic, topics)
+            for topic in lake.topics.topics.values()
+            for name, target in people_of(topic, lake.topics)
             if target == person.topic and name not in target.key
         }
         self._names = {*fields, *map(snake_case, fields), "resolved_id", *person_columns()}
         self._lookups = {
             name
-            for topic in topics.events()
+            for topic in lake.topics.events()
             for name, lookup in topic.lookups.items()
             if lookup.topic == person.topic.name
         }
@@ -102,7 +101,7 @@ class Proof:
     def _forms(self) -> dict[str, set[str]]:
         """By field, the forms in which its values occur: plain, in JSON, truncated, hashed."""
         found: dict[str, set[str]] = {}
-        secret = self._settings.pseudonyms
+        secret = self._lake.settings.pseudonyms
         for name, values in self._person.values.items():
             for value in values:
                 forms = {value, value[:STATISTICS]}
@@ -115,7 +114,7 @@ class Proof:
         return found
 
     def _files(self) -> Iterator[_File]:
-        home, lake = self._settings.home_dir, self._settings.lake_dir
+        home, lake = self._lake.settings.home_dir, self._lake.settings.lake_dir
         broker = home / "pulsar"
         seen = set()
         for root in {home, lake}:
@@ -126,14 +125,18 @@ class Proof:
                     parts = file.relative_to(lake if is_lake else home).parts
                     where = _table(parts) if is_lake else parts[0]
                     yield _File(str(file), where, file.stat().st_size)
-        if in_bucket(self._settings):
-            tables = self._settings.tables
-            for name, size in files_below(self._settings, tables).items():
+        if in_bucket(self._lake.settings):
+            tables = self._lake.settings.tables
+            for name, size in files_below(self._lake.settings, tables).items():
                 yield _File(f"{tables}/{name}", _table(tuple(name.split("/"))), size)
 
     def _in(self, file: _File) -> Iterator[str]:
         is_local = Path(file.place).is_absolute()
-        raw = Path(file.place).read_bytes() if is_local else read_bytes(self._settings, file.place)
+        raw = (
+            Path(file.place).read_bytes()
+            if is_local
+            else read_bytes(self._lake.settings, file.place)
+        )
         where = file.where
         yield from self._in_text(raw, where)
         if file.place.endswith(".parquet"):

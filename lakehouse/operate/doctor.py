@@ -28,9 +28,9 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import newest_batch
 from lake.streams.consistency import disagreements
 from lake.streams.supervisor import given_up
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec, bronze_table
 from lake.tables.storage import in_bucket, require_bucket, storage_options
-from lake.tables.table import TableSpec, bronze_table
-from lake.topics.topic_file import TopicFile
 from lakehouse import DISTRIBUTION
 from lakehouse.runtime.broker import LOOPBACK, broker_answers, is_local
 from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
@@ -68,37 +68,37 @@ class Finding(NamedTuple):
 COLUMNS = ("check", "state", "found", "what to do")
 
 
-def examine(settings: LakeSettings, topics: TopicFile) -> list[Finding]:
+def examine(lake: Lake) -> list[Finding]:
     """Run all checks. Returns the findings, including those with state "ok"."""
-    answers = broker_answers(settings)
+    answers = broker_answers(lake.settings)
     found = [
         *python(),
         *packages(),
         *java(),
-        *jars(settings),
+        *jars(lake.settings),
         *variables(os.environ),
-        *folders(settings),
-        *disk(settings),
-        *bucket(settings),
-        *ports(settings, answers=answers),
-        *sql(settings),
-        *broker(settings, answers=answers),
-        *chunks(settings),
+        *folders(lake.settings),
+        *disk(lake.settings),
+        *bucket(lake.settings),
+        *ports(lake.settings, answers=answers),
+        *sql(lake.settings),
+        *broker(lake.settings, answers=answers),
+        *chunks(lake),
     ]
     if answers:
-        found += declared_topics(settings, topics)
+        found += declared_topics(lake)
     tables: dict[str, list[TableSpec]] = {
-        query_name(name): [bronze_table(name)] for name in topics.topics
+        query_name(name): [bronze_table(name)] for name in lake.topics.topics
     }
-    for query, owned in {**tables, QUERY: silver_tables(topics)}.items():
-        found += streams(settings, query, owned)
+    for query, owned in {**tables, QUERY: silver_tables(lake.topics)}.items():
+        found += streams(lake, query, owned)
     return found
 
 
-def chunks(settings: LakeSettings) -> Iterator[Finding]:
+def chunks(lake: Lake) -> Iterator[Finding]:
     """Whether chunked messages have been incomplete for longer than `UNFINISHED`."""
-    path = settings.table_path("bronze", incomplete.NAME)
-    table = incomplete.IncompleteTable(path, storage_options(settings) or {})
+    path = lake.named("bronze", incomplete.NAME).path
+    table = incomplete.IncompleteTable(path, storage_options(lake.settings) or {})
     if found := table.still_open(UNFINISHED):
         first = "{topic_partition} {message} at {last_chunk}".format(**found[0])
         yield Finding(
@@ -326,18 +326,18 @@ def broker(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
     )
 
 
-def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Finding]:
+def declared_topics(lake: Lake) -> Iterator[Finding]:
     """Whether the declared topics exist, and keep the messages that have not landed yet."""
     now = dt.datetime.now(dt.timezone.utc)
-    with PulsarAdmin(settings.connection) as admin:
-        for topic in topics.topics.values():
+    with PulsarAdmin(lake.settings.connection) as admin:
+        for topic in lake.topics.topics.values():
             check = f"topic {topic.name}"
             create = "`lakehouse create-topics` creates what is missing."
             try:
-                count = len(admin.partitions(settings.full_topic(topic.name)))
-                found = list(risks(admin, settings, topic.name, now))
+                count = len(admin.partitions(lake.settings.full_topic(topic.name)))
+                found = list(risks(admin, lake.settings, topic.name, now))
             except TopicNotFoundError:
-                missing = f"{settings.full_topic(topic.name)} does not exist"
+                missing = f"{lake.settings.full_topic(topic.name)} does not exist"
                 yield Finding(check, "fail", missing, create)
                 continue
             except LakehouseError as error:  # from the broker, or the checkpoint is torn
@@ -355,20 +355,20 @@ def declared_topics(settings: LakeSettings, topics: TopicFile) -> Iterator[Findi
                 )
 
 
-def streams(settings: LakeSettings, query: str, tables: list[TableSpec]) -> Iterator[Finding]:
+def streams(lake: Lake, query: str, tables: list[TableSpec]) -> Iterator[Finding]:
     """Whether a stream can continue: checkpoint and tables agree, and it was not given up."""
     check = f"stream {query}"
-    wrong = list(disagreements(settings, query, tables))
+    wrong = list(disagreements(lake, query, tables))
     for what, remedy in wrong:
         yield Finding(check, "fail", what, remedy)
-    stopped = given_up(settings, query)
+    stopped = given_up(lake.settings, query)
     if stopped is not None:
         yield Finding(
             *(check, "fail", f"given up at {stopped.at:%Y-%m-%d %H:%M:%S} UTC: {stopped.reason}"),
             "Fix the cause, then start the job again.",
         )
     elif not wrong:
-        batch = newest_batch(settings, query)
+        batch = newest_batch(lake.settings, query)
         planned = "has not run yet" if batch is None else f"agrees with its tables, batch {batch}"
         yield Finding(check, "ok", planned)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pulsar
 
-from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.operate.encode import RowEncoder
@@ -18,12 +18,12 @@ Progress = Callable[[str, int], None]
 REPORT_EVERY = 5_000
 
 
-def create_topics(settings: LakeSettings, topics: TopicFile) -> None:
+def create_topics(lake: Lake) -> None:
     """Create the declared topics, with unlimited retention for changelogs."""
-    with PulsarAdmin(settings.connection) as admin:
-        admin.ensure_namespace(settings.pulsar_namespace)
-        for topic in topics.topics.values():
-            name = settings.full_topic(topic.name)
+    with PulsarAdmin(lake.settings.connection) as admin:
+        admin.ensure_namespace(lake.settings.pulsar_namespace)
+        for topic in lake.topics.topics.values():
+            name = lake.settings.full_topic(topic.name)
             admin.ensure_topic(name, topic.partitions)
             if topic.kind == "changelog":
                 admin.retain_for_ever(name)
@@ -56,14 +56,11 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
     return files
 
 
-def publish(
-    settings: LakeSettings, topics: TopicFile, directory: Path, progress: Progress | None = None
-) -> dict[str, int]:
+def publish(lake: Lake, directory: Path, progress: Progress | None = None) -> dict[str, int]:
     """Publish the files of a directory, changelogs first, and wait until all are confirmed.
 
     Args:
-        settings: the address of the broker.
-        topics: the declared topics, which must exist on the broker.
+        lake: the broker's address, and the topics, which must exist on the broker.
         directory: folder with `<topic>.csv` files.
         progress: called with (topic, messages so far) every `REPORT_EVERY` messages and at the end
             of each file.
@@ -77,17 +74,19 @@ def publish(
         LakehouseError: a row does not have as many cells as the header.
         BrokerError: the broker refused a message.
     """
-    files = files_to_publish(topics, directory)
-    client = settings.connection.client()
+    files = files_to_publish(lake.topics, directory)
+    client = lake.settings.connection.client()
     try:
         return {
             topic.name: _publish_file(
-                client, settings.full_topic(topic.name), topic, file, progress
+                client, lake.settings.full_topic(topic.name), topic, file, progress
             )
             for topic, file in files
         }
     except pulsar.PulsarException as error:
-        message = f"The broker at {settings.pulsar_url} did not accept the messages: {error!r}."
+        message = (
+            f"The broker at {lake.settings.pulsar_url} did not accept the messages: {error!r}."
+        )
         raise BrokerError(message) from error
     finally:
         client.close()

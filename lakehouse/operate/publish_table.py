@@ -21,9 +21,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import Running, claim, start_query
+from lake.streams.checkpoint import BatchSpan, Running, claim, start_query
 from lake.streams.supervisor import Stream
-from lake.tables.storage import open_table
+from lake.tables.lake import Lake
+from lake.tables.table import Table
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.source import PulsarDataSource
@@ -47,7 +48,7 @@ log = structlog.get_logger()
 
 def publish_table(
     spark: SparkSession,
-    settings: LakeSettings,
+    lake: Lake,
     table: str,
     topic: str,
     *,
@@ -60,7 +61,7 @@ def publish_table(
 
     Args:
         spark: the session.
-        settings: the lake and the broker.
+        lake: the lake and the broker.
         table: `<layer>.<name>`. Its change data feed must be on.
         topic: short name in our namespace, or `persistent://tenant/namespace/topic`. If it does not
             exist, it is created with unlimited retention.
@@ -74,34 +75,34 @@ def publish_table(
         SettingsError: the table does not exist, has no change data feed, lacks a key column, or has
             a column with the name of `op`.
     """
-    path = _table_with_feed(settings, table)
-    full_topic = topic if "://" in topic else settings.full_topic(topic)
-    _prepare_topic(settings, full_topic, partitions)
+    source = _table_with_feed(lake, table)
+    full_topic = topic if "://" in topic else lake.settings.full_topic(topic)
+    _prepare_topic(lake.settings, full_topic, partitions)
     name = f"publish.{table}.{full_topic.rpartition('/')[2]}"
-    changes = spark.readStream.format("delta").option("readChangeFeed", "true").load(path)
+    changes = spark.readStream.format("delta").option("readChangeFeed", "true").load(source.path)
     _check_columns(_columns(changes), key, op)
 
     def start() -> Running:
-        checkpoint = claim(settings, name)
+        checkpoint = claim(lake.settings, name)
 
-        def send(batch: DataFrame, batch_id: int) -> None:
+        def send(batch: DataFrame, span: BatchSpan) -> None:
             batch.sparkSession.dataSource.register(PulsarDataSource)
             (
                 as_messages(batch, key, op)
                 .write.format("pulsar")
-                .options(**settings.connection.options())
+                .options(**lake.settings.connection.options())
                 .option("topic", full_topic)
                 .option("producerName", f"lakehouse-{checkpoint.id}")
-                .option("batchId", str(batch_id))
+                .option("batchId", str(span.id))
                 .mode("append")
                 .save()
             )
 
         # With foreachBatch, because a stream cannot be sorted.
-        trigger = settings.trigger
+        trigger = lake.settings.trigger
         return start_query(changes, send, trigger, checkpoint, available_now=available_now)
 
-    return Stream(name, settings, start, available_now=available_now).begin()
+    return Stream(name, lake.settings, start, available_now=available_now).begin()
 
 
 def as_messages(changes: DataFrame, key: Sequence[str], op: str) -> DataFrame:
@@ -159,27 +160,27 @@ def _operation(changes: DataFrame) -> Column:
     return F.when(deleted, "d").when(kind == "insert", "c").otherwise("u")
 
 
-def _table_with_feed(settings: LakeSettings, table: str) -> str:
-    match = NAME.fullmatch(table)
+def _table_with_feed(lake: Lake, name: str) -> Table:
+    match = NAME.fullmatch(name)
     if match is None:
         message = (
-            f"'{table}' is not a table name. Write <layer>.<table>, such as silver.users_state."
+            f"'{name}' is not a table name. Write <layer>.<table>, such as silver.users_state."
         )
         raise SettingsError(message)
-    path = settings.table_path(*match.groups())
+    table = lake.named(*match.groups())
     try:
-        properties = open_table(settings, path).metadata().configuration
+        properties = table.log().metadata().configuration
     except TableNotFoundError as error:
-        message = f"The table {table} does not exist at {path}."
+        message = f"The table {name} does not exist at {table.path}."
         raise SettingsError(message) from error
     if properties.get(FEED) != "true":
         message = (
-            f'The table {table} has no change data feed. Turn it on: lakehouse sql "ALTER TABLE '
-            f'{table} SET TBLPROPERTIES ({FEED} = true)". The existing rows are then sent first, '
+            f'The table {name} has no change data feed. Turn it on: lakehouse sql "ALTER TABLE '
+            f'{name} SET TBLPROPERTIES ({FEED} = true)". The existing rows are then sent first, '
             "followed by all later changes."
         )
         raise SettingsError(message)
-    return path
+    return table
 
 
 def _prepare_topic(settings: LakeSettings, topic: str, partitions: int) -> None:

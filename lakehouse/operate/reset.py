@@ -9,8 +9,8 @@ from gold.catalog import LAYERS, own_schemas
 from gold.lock import alone
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id, claim, interrupted
+from lake.tables.lake import Lake
 from lake.tables.storage import delete, in_bucket, is_there
-from lake.topics.topic_file import TopicFile
 from lakehouse.runtime.broker import broker_answers, left_over_broker
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import SettingsError
@@ -41,7 +41,7 @@ def _places(settings: LakeSettings) -> list[str]:
     return [f"{settings.tables}/{layer}" for layer in layers]
 
 
-def reset(settings: LakeSettings, topics: TopicFile) -> None:
+def reset(lake: Lake) -> None:
     """Delete tables, checkpoints and the embedded broker's data.
 
     On an external broker the topics stay, but the subscriptions that kept messages for this lake
@@ -52,35 +52,36 @@ def reset(settings: LakeSettings, topics: TopicFile) -> None:
         CheckpointError: a query of this lake is running.
         GoldError: gold is being built.
     """
-    if left_over_broker(settings) is not None:
+    if left_over_broker(lake.settings) is not None:
         message = (
-            f"The lakehouse in {settings.home_dir} is running. Stop it first (Ctrl-C in its "
+            f"The lakehouse in {lake.settings.home_dir} is running. Stop it first (Ctrl-C in its "
             "terminal)."
         )
         raise SettingsError(message)
-    with alone(settings):
+    with alone(lake.settings):
         # An interrupted command need not be finished, because everything is deleted.
         held = [
-            claim(settings, path.name, interrupted(path))
-            for path in settings.checkpoints_dir.glob("*")
+            claim(lake.settings, path.name, interrupted(path))
+            for path in lake.settings.checkpoints_dir.glob("*")
         ]
         for checkpoint in held:  # if this is killed, no stream may use what is left
             checkpoint.expect(COMMAND)
-        if broker_answers(settings):
-            _drop_subscriptions(settings, topics)
-        for place in _places(settings):  # before the checkpoints, which stop streams from starting
-            delete(settings, place)
-        for folder in _folders(settings):
+        if broker_answers(lake.settings):
+            _drop_subscriptions(lake)
+        # Tables go before the checkpoints, which stop streams from starting.
+        for place in _places(lake.settings):
+            delete(lake.settings, place)
+        for folder in _folders(lake.settings):
             shutil.rmtree(folder)
         for checkpoint in held:
             checkpoint.release()
 
 
-def _drop_subscriptions(settings: LakeSettings, topics: TopicFile) -> None:
-    with PulsarAdmin(settings.connection) as admin:
-        for topic in topics.topics.values():
-            checkpoint = checkpoint_id(settings, f"bronze.{topic.name}")
+def _drop_subscriptions(lake: Lake) -> None:
+    with PulsarAdmin(lake.settings.connection) as admin:
+        for topic in lake.topics.topics.values():
+            checkpoint = checkpoint_id(lake.settings, f"bronze.{topic.name}")
             if checkpoint is not None:
                 with contextlib.suppress(TopicNotFoundError):
-                    for partition in admin.partitions(settings.full_topic(topic.name)):
+                    for partition in admin.partitions(lake.settings.full_topic(topic.name)):
                         admin.delete_subscription(partition, subscription(checkpoint))

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from delta.tables import DeltaTable
 from deltalake.exceptions import DeltaError
 from pydantic import BaseModel
 from pyspark.sql import SparkSession
@@ -26,10 +25,10 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, checkpoint_id, claim, interrupted
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.rewind import Place, move
-from lake.tables.arrow import DirectTable
-from lake.tables.storage import delete, is_there, open_table
-from lake.tables.table import bronze_table, delta_tables
-from lake.topics.topic_file import TopicFile
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
+from lake.tables.storage import is_there
+from lake.tables.table import Table
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.offsets import START, Offset, Position, from_json
@@ -71,7 +70,7 @@ class Savepoint(BaseModel):
         return [topic for layer, _, topic in layers if layer == "bronze"]
 
     def positions(
-        self, settings: LakeSettings, topic: str, admin: PulsarAdmin
+        self, lake: Lake, topic: str, admin: PulsarAdmin
     ) -> Iterator[tuple[str, Position]]:
         """Each partition of a topic on the broker, and the position after which to read it.
 
@@ -79,7 +78,7 @@ class Savepoint(BaseModel):
             TopicNotFoundError: the broker does not have the topic.
         """
         offset = self.bronze_offset(topic)
-        for partition in admin.partitions(settings.full_topic(topic)):
+        for partition in admin.partitions(lake.settings.full_topic(topic)):
             yield partition, offset.get(partition, START)
 
 
@@ -94,7 +93,7 @@ def savepoints(settings: LakeSettings) -> list[Savepoint]:
     return sorted(found, key=lambda each: each.created_at)
 
 
-def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
+def create(lake: Lake, name: str) -> Savepoint:
     """Name the latest consistent moment of the lake. The streams may keep running.
 
     Raises:
@@ -106,25 +105,25 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
     if NAME.fullmatch(name) is None:
         message = f"'{name}' is not a valid savepoint name. Use letters, digits, '-' and '_'."
         raise SettingsError(message)
-    if _file(settings, name).exists():
+    if _file(lake.settings, name).exists():
         message = f"The savepoint '{name}' already exists. Drop it first, or choose another name."
         raise SettingsError(message)
-    if command := _interrupted(settings):
+    if command := _interrupted(lake.settings):
         message = (
             f"`{command}` was interrupted, so the tables are not consistent and no savepoint can "
             "be created. Run that command again first to finish it."
         )
         raise SettingsError(message)
-    require_bronze(settings, topics)
-    gold = {f"gold.{name}": place for name, place in delta_tables(settings, "gold").items()}
-    versions = {table: open_table(settings, place).version() for table, place in gold.items()}
-    shown = last_published(settings)
-    snapshot = _settled_snapshot(settings, topics, shown.silver_batch if shown else -1)
-    places: dict[str, Place | None] = {QUERY: _silver_place(settings, snapshot)}
-    for topic in topics.topics:
+    require_bronze(lake)
+    gold = lake.tables("gold").values()
+    versions = {table.full_name: table.log().version() for table in gold}
+    shown = last_published(lake)
+    snapshot = _settled_snapshot(lake, shown.silver_batch if shown else -1)
+    places: dict[str, Place | None] = {QUERY: _silver_place(lake, snapshot)}
+    for topic in lake.topics.topics:
         table = bronze_table(topic)
         version = snapshot.versions[table.full_name]
-        places[table.full_name] = Place.of_table(settings, table, version)
+        places[table.full_name] = Place.of_table(lake, table, version)
     savepoint = Savepoint(
         name=name,
         created_at=dt.datetime.now(dt.timezone.utc),
@@ -132,47 +131,47 @@ def create(settings: LakeSettings, topics: TopicFile, name: str) -> Savepoint:
         versions={**snapshot.versions, **versions},
         places=places,
     )
-    with PulsarAdmin(settings.connection) as admin:
+    with PulsarAdmin(lake.settings.connection) as admin:
         for topic in savepoint.topics:
-            pin = _pin(settings, topic, name)
-            for partition, position in savepoint.positions(settings, topic, admin):
+            pin = _pin(lake.settings, topic, name)
+            for partition, position in savepoint.positions(lake, topic, admin):
                 _subscribe(admin, partition, pin, position)
                 kept = admin.subscription(partition, pin)
-                if kept is None or not _keeps(settings, topic, partition, kept, position):
+                if kept is None or not _keeps(lake, topic, partition, kept, position):
                     message = (
                         f"{partition}: the broker has dropped messages after {position} that "
                         "silver has not read yet, so the lake could not be restored to that point. "
                         "Let silver catch up."
                     )
                     raise LakehouseError(message)
-    file = _file(settings, name)
+    file = _file(lake.settings, name)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_durably(file, savepoint.model_dump_json(indent=1))
     return savepoint
 
 
-def drop(settings: LakeSettings, topics: TopicFile, name: str) -> None:
+def drop(lake: Lake, name: str) -> None:
     """Delete a savepoint, and let the broker drop the messages that it kept.
 
     Raises:
         SettingsError: there is no such savepoint, or a restore to it was interrupted.
     """
-    savepoint = _find(settings, name)
-    if (command := _interrupted(settings)) == _restoring(name):
+    savepoint = _find(lake.settings, name)
+    if (command := _interrupted(lake.settings)) == _restoring(name):
         message = (
             f"`{command}` was interrupted and needs the savepoint to finish. Run it again, then "
             f"drop the savepoint '{name}'."
         )
         raise SettingsError(message)
-    with PulsarAdmin(settings.connection) as admin:
+    with PulsarAdmin(lake.settings.connection) as admin:
         for topic in savepoint.topics:
             with contextlib.suppress(TopicNotFoundError):
-                for partition, _ in savepoint.positions(settings, topic, admin):
-                    admin.delete_subscription(partition, _pin(settings, topic, name))
-    delete_durably(_file(settings, name))
+                for partition, _ in savepoint.positions(lake, topic, admin):
+                    admin.delete_subscription(partition, _pin(lake.settings, topic, name))
+    delete_durably(_file(lake.settings, name))
 
 
-def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name: str) -> None:
+def restore(spark: SparkSession, lake: Lake, name: str) -> None:
     """Restore tables and streams to a savepoint. No stream and no build of gold may be running.
 
     If interrupted, run it again: it continues, and until it is done the streams and gold refuse to
@@ -184,43 +183,42 @@ def restore(spark: SparkSession, settings: LakeSettings, topics: TopicFile, name
         GoldError: gold is being built.
         LakehouseError: the old version of a table is no longer kept. Nothing is changed then.
     """
-    savepoint = _find(settings, name)
-    _require_same_tables(settings, topics, savepoint)
-    paths = {table: settings.table_path(*table.split(".")) for table in sorted(savepoint.versions)}
+    savepoint = _find(lake.settings, name)
+    _require_same_tables(lake, savepoint)
+    tables = {name: lake.named(*name.split(".")) for name in sorted(savepoint.versions)}
     command = _restoring(name)
-    with alone(settings), _all_claimed(settings, topics, command) as checkpoints:
-        for full_name, path in paths.items():
-            _see_it_is_kept(settings, path, savepoint.versions[full_name], full_name)
+    with alone(lake.settings), _all_claimed(lake, command) as checkpoints:
+        for full_name, table in tables.items():
+            _see_it_is_kept(lake.settings, table, savepoint.versions[full_name])
         for checkpoint in checkpoints.values():
             checkpoint.expect(command)
-        for full_name, path in paths.items():
-            delta = DeltaTable.forPath(spark, path)
-            delta.restoreToVersion(savepoint.versions[full_name])
-        for built, path in delta_tables(settings, "gold").items():
-            if f"gold.{built}" not in paths:
-                delete(settings, path)
-        _move_streams(settings, topics, savepoint, checkpoints)
+        for full_name, table in tables.items():
+            table.spark(spark).restoreToVersion(savepoint.versions[full_name])
+        for table in lake.tables("gold").values():
+            if table.full_name not in tables:
+                table.delete()
+        _move_streams(lake, savepoint, checkpoints)
         for checkpoint in checkpoints.values():
             checkpoint.expect(None)
 
 
-def _require_same_tables(settings: LakeSettings, topics: TopicFile, savepoint: Savepoint) -> None:
+def _require_same_tables(lake: Lake, savepoint: Savepoint) -> None:
     """Check that a savepoint knows the topics that are declared, and their tables.
 
     Raises:
         SettingsError: a topic or a table was added or removed since.
     """
-    others = {*topics.topics} ^ {*savepoint.topics}
-    owned = [*(bronze_table(topic) for topic in topics.topics), *silver_tables(topics)]
+    others = {*lake.topics.topics} ^ {*savepoint.topics}
+    owned = [*(bronze_table(topic) for topic in lake.topics.topics), *silver_tables(lake.topics)]
     later = [
         table.full_name
         for table in owned
-        if table.full_name not in savepoint.versions and table.exists(settings)
+        if table.full_name not in savepoint.versions and lake.table(table).exists()
     ]
     if not others and not later:
         return
     what = f"topic '{min(others)}'" if others else f"table {later[0]}"
-    is_new = not others or min(others) in topics.topics
+    is_new = not others or min(others) in lake.topics.topics
     message = (
         f"The {what} was {'added' if is_new else 'removed'} after the savepoint "
         f"'{savepoint.name}' was created. Use the topic file from that time."
@@ -228,23 +226,18 @@ def _require_same_tables(settings: LakeSettings, topics: TopicFile, savepoint: S
     raise SettingsError(message)
 
 
-def _move_streams(
-    settings: LakeSettings,
-    topics: TopicFile,
-    savepoint: Savepoint,
-    checkpoints: dict[str, Checkpoint],
-) -> None:
-    with PulsarAdmin(settings.connection) as admin:
+def _move_streams(lake: Lake, savepoint: Savepoint, checkpoints: dict[str, Checkpoint]) -> None:
+    with PulsarAdmin(lake.settings.connection) as admin:
         for topic in savepoint.topics:
             own = subscription(checkpoints[f"bronze.{topic}"].id)
-            for partition, position in savepoint.positions(settings, topic, admin):
+            for partition, position in savepoint.positions(lake, topic, admin):
                 _subscribe(admin, partition, own, position)
     ends = {}
-    for topic in topics.topics:
+    for topic in lake.topics.topics:
         table = bronze_table(topic)
         move(checkpoints[table.full_name], savepoint.places[table.full_name])
         # Silver continues after the restore, because the log before it holds rows that are gone.
-        delta = open_table(settings, table.path(settings))
+        delta = lake.table(table).log()
         ends[topic] = offset_of_delta(delta, delta.version() + 1)
     place = savepoint.places[QUERY]
     if place is not None:
@@ -252,23 +245,20 @@ def _move_streams(
 
 
 @contextlib.contextmanager
-def _all_claimed(
-    settings: LakeSettings, topics: TopicFile, command: str
-) -> Iterator[dict[str, Checkpoint]]:
+def _all_claimed(lake: Lake, command: str) -> Iterator[dict[str, Checkpoint]]:
     with contextlib.ExitStack() as stack:
         found = {}
-        for query in (*(f"bronze.{topic}" for topic in topics.topics), QUERY):
-            found[query] = claim(settings, query, command)
+        for query in (*(f"bronze.{topic}" for topic in lake.topics.topics), QUERY):
+            found[query] = claim(lake.settings, query, command)
             stack.callback(found[query].release)
         yield found
 
 
-def _settled_snapshot(settings: LakeSettings, topics: TopicFile, seen: int) -> SilverSnapshot:
+def _settled_snapshot(lake: Lake, seen: int) -> SilverSnapshot:
     """The latest snapshot, once it is not older than gold's and all bronze versions are read fully.
 
     Args:
-        settings: the lake.
-        topics: the declared topics.
+        lake: the lake.
         seen: the silver batch that gold was last published from, -1 if it never was.
 
     Raises:
@@ -282,9 +272,9 @@ def _settled_snapshot(settings: LakeSettings, topics: TopicFile, seen: int) -> S
         reraise=True,
     )
     def settled() -> SilverSnapshot:
-        last = last_batch(settings) if CUTS.exists(settings) else -1
-        snapshot = latest_snapshot(settings) if last >= max(seen, 0) else None
-        whole = {bronze_table(topic).full_name for topic in topics.topics}
+        last = last_batch(lake) if lake.table(CUTS).exists() else -1
+        snapshot = latest_snapshot(lake) if last >= max(seen, 0) else None
+        whole = {bronze_table(topic).full_name for topic in lake.topics.topics}
         if snapshot is None or not snapshot.versions.keys() >= whole:
             message = (
                 "Silver is in the middle of a batch, so its tables are not consistent. Let it "
@@ -296,9 +286,9 @@ def _settled_snapshot(settings: LakeSettings, topics: TopicFile, seen: int) -> S
     return settled()
 
 
-def _silver_place(settings: LakeSettings, snapshot: SilverSnapshot) -> Place:
-    batch = last_batch(settings)
-    place = Place.of(settings, QUERY, batch)
+def _silver_place(lake: Lake, snapshot: SilverSnapshot) -> Place:
+    batch = last_batch(lake)
+    place = Place.of(lake.settings, QUERY, batch)
     if place is None:
         message = (
             f"Spark no longer has the positions of silver's batch {batch}. Run silver, then try "
@@ -308,16 +298,16 @@ def _silver_place(settings: LakeSettings, snapshot: SilverSnapshot) -> Place:
     return place.at(snapshot.positions)
 
 
-def _see_it_is_kept(settings: LakeSettings, path: str, version: int, table: str) -> None:
+def _see_it_is_kept(settings: LakeSettings, table: Table, version: int) -> None:
     try:
-        delta = open_table(settings, path, version)
-        gone = [file for file in delta.file_uris() if not is_there(settings, file)]
+        files = table.log(version).file_uris()
+        gone = [file for file in files if not is_there(settings, file)]
     except (DeltaError, OSError) as error:
         gone = [str(error)]
     if gone:
         message = (
-            f"{table} cannot go back to version {version}: {gone[0]} is no longer kept. Old "
-            "versions are kept for LAKEHOUSE_HISTORY_DAYS days. Nothing was changed."
+            f"{table.full_name} cannot go back to version {version}: {gone[0]} is no longer kept. "
+            "Old versions are kept for LAKEHOUSE_HISTORY_DAYS days. Nothing was changed."
         )
         raise LakehouseError(message)
 
@@ -328,16 +318,14 @@ def _subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position
     admin.create_subscription(partition, name, position)
 
 
-def _keeps(
-    settings: LakeSettings, topic: str, partition: str, kept: Position, at: Position
-) -> bool:
+def _keeps(lake: Lake, topic: str, partition: str, kept: Position, at: Position) -> bool:
     """Whether the broker still has all messages of a partition after a position.
 
     If nothing had been read (`START`), the messages that bronze has landed since must still be on
     the broker. Messages that it has not landed yet are kept by bronze's own subscription.
 
     Args:
-        settings: the lake.
+        lake: the lake.
         topic: the topic's declared name.
         partition: the partition's full name.
         kept: the position after which the broker keeps messages.
@@ -347,7 +335,7 @@ def _keeps(
         return kept <= at
     number = split_partition(partition)[1]
     place = ["ledger", "entry"]
-    landed = DirectTable(bronze_table(topic), settings).rows(place, f"partition = {number}")
+    landed = lake.table(bronze_table(topic)).arrow.rows(place, f"partition = {number}")
     return all(Position(row["ledger"], row["entry"]) > kept for row in landed)
 
 

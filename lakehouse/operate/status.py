@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from bronze.lag import topic_lag
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
-from lake.tables.log import TableFiles
-from lake.tables.table import TableSpec, bronze_table, delta_tables
-from lake.topics.topic_file import TopicFile
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
+from lake.tables.table import Table
 from lakehouse.runtime.broker import broker_answers
 from pulsar_spark.broker.admin import PulsarAdmin
 from silver.audit.totals import OUTCOMES, AuditTotals, count_missing
@@ -39,62 +37,56 @@ class TableStatus:
 COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 
 
-def lake_status(
-    settings: LakeSettings, topics: TopicFile, audit: AuditTotals | None = None
-) -> list[TableStatus]:
+def lake_status(lake: Lake, audit: AuditTotals | None = None) -> list[TableStatus]:
     """The status of all tables. The lag is None while no broker answers.
 
     A caller that refreshes the status passes the same `audit` each time, so that only new audit
     rows are read.
     """
-    return [
-        *_bronze(settings, topics),
-        *_silver(settings, topics, audit or AuditTotals(settings)),
-        *_gold(settings),
-    ]
+    return [*_bronze(lake), *_silver(lake, audit or AuditTotals(lake)), *_gold(lake)]
 
 
-def _bronze(settings: LakeSettings, topics: TopicFile) -> list[TableStatus]:
+def _bronze(lake: Lake) -> list[TableStatus]:
     lines = []
-    answers = broker_answers(settings)
-    with PulsarAdmin(settings.connection) as admin:
-        for topic in topics.topics.values():
-            rows, newest = _count(settings, bronze_table(topic.name))
+    answers = broker_answers(lake.settings)
+    with PulsarAdmin(lake.settings.connection) as admin:
+        for topic in lake.topics.topics.values():
+            rows, newest = _count(lake.table(bronze_table(topic.name)))
             lag = None
             if answers:
-                lag = topic_lag(admin, settings, topic.name).messages(rows or 0)
+                lag = topic_lag(admin, lake.settings, topic.name).messages(rows or 0)
             note = "" if answers else "no broker answers"
             lines.append(TableStatus(f"bronze.{topic.name}", rows, newest, lag, note))
     return lines
 
 
-def _silver(settings: LakeSettings, topics: TopicFile, audit: AuditTotals) -> list[TableStatus]:
+def _silver(lake: Lake, audit: AuditTotals) -> list[TableStatus]:
     lines = []
-    for topic in topics.changelogs():
-        table = state_table(topic)
-        _, newest = _count(settings, table)
+    for topic in lake.topics.changelogs():
+        table = lake.table(state_table(topic))
+        _, newest = _count(table)
         deleted = _matching(
-            settings, table, "is_deleted AND mark IS NULL" if topic.has_marks else "is_deleted"
+            table, "is_deleted AND mark IS NULL" if topic.has_marks else "is_deleted"
         )
-        live = _matching(settings, table, "NOT is_deleted")
+        live = _matching(table, "NOT is_deleted")
         note = f"{deleted} deleted" if deleted else ""
         lines.append(TableStatus(f"silver.{topic.name}", live, newest, note=note))
-    for topic in topics.events():
-        table = enriched_table(topic, topics)
-        rows, newest = _count(settings, table)
+    for topic in lake.topics.events():
+        table = lake.table(enriched_table(topic, lake.topics))
+        rows, newest = _count(table)
         lines.append(TableStatus(table.full_name, rows, newest))
         for lookup in topic.lookups:
-            missing = count_missing(settings, table, lookup) if rows is not None else None
+            missing = count_missing(table, lookup) if rows is not None else None
             lines.append(TableStatus(f"silver.missing_{lookup}", missing))
-    quarantined, newest = _count(settings, QUARANTINE)
+    quarantined, newest = _count(lake.table(QUARANTINE))
     lines.append(TableStatus(QUARANTINE.full_name, quarantined, newest))
-    lines.append(TableStatus(RECONCILIATION.full_name, *_audit(settings, audit)))
+    lines.append(TableStatus(RECONCILIATION.full_name, *_audit(lake, audit)))
     return lines
 
 
-def _audit(settings: LakeSettings, audit: AuditTotals) -> tuple[int | None, None, None, str]:
+def _audit(lake: Lake, audit: AuditTotals) -> tuple[int | None, None, None, str]:
     """Number of audit rows, and a note with their totals over all batches."""
-    if not RECONCILIATION.exists(settings):
+    if not lake.table(RECONCILIATION).exists():
         return None, None, None, ""
     total = Counter[str]()
     audit.read()
@@ -103,30 +95,27 @@ def _audit(settings: LakeSettings, audit: AuditTotals) -> tuple[int | None, None
     parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
     sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
     late = f"; {total['late']} late" if total["late"] else ""
-    rows = TableFiles(settings, RECONCILIATION.path(settings)).rows
+    rows = lake.table(RECONCILIATION).files().rows
     return rows, None, None, f"{total['messages_in']} in {sign} {parts}{late}"
 
 
-def _gold(settings: LakeSettings) -> list[TableStatus]:
-    return [
-        TableStatus(f"gold.{name}", TableFiles(settings, place).rows)
-        for name, place in delta_tables(settings, "gold").items()
-    ]
+def _gold(lake: Lake) -> list[TableStatus]:
+    return [TableStatus(each.full_name, each.files().rows) for each in lake.tables("gold").values()]
 
 
-def _count(settings: LakeSettings, table: TableSpec) -> tuple[int | None, dt.datetime | None]:
+def _count(table: Table) -> tuple[int | None, dt.datetime | None]:
     """Number of rows and time of the newest message, or None twice if the table does not exist.
 
     The number of rows comes from the table's log. For a state table it includes tombstones.
     """
-    if not table.exists(settings):
+    if not table.exists():
         return None, None
-    files = TableFiles(settings, table.path(settings))
+    files = table.files()
     newest = files.newest("publish_time")
     if newest is None:  # delta-rs does not read all statistics of silver's tables
-        newest = pc.max(DirectTable(table, settings).column("publish_time")).as_py()
+        newest = pc.max(table.arrow.column("publish_time")).as_py()
     return files.rows, newest
 
 
-def _matching(settings: LakeSettings, table: TableSpec, condition: str) -> int | None:
-    return DirectTable(table, settings).count(condition) if table.exists(settings) else None
+def _matching(table: Table, condition: str) -> int | None:
+    return table.arrow.count(condition) if table.exists() else None

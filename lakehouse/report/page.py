@@ -14,8 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gold.dbt.docs import docs_page
 from lake.durable import write_durably
-from lake.settings.settings import LakeSettings
-from lake.topics.topic_file import TopicFile
+from lake.tables.lake import Lake
 from lakehouse.operate.status import lake_status
 from lakehouse.report import accounts, forms, overview, recommendations, sales
 from lakehouse.report.blocks import Figure, Section, Table, section
@@ -26,14 +25,11 @@ VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # the version that altair wri
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def write_report(
-    settings: LakeSettings, topics: TopicFile, out: Path | None = None, *, now: dt.datetime
-) -> Path:
+def write_report(lake: Lake, out: Path | None = None, *, now: dt.datetime) -> Path:
     """Write a page about the lake that needs no network and no other file.
 
     Args:
-        settings: the lake.
-        topics: the declared topics.
+        lake: the lake.
         out: the file to write; if None, `lakehouse-report.html` in the home folder.
         now: the time of the report, from which ages are computed.
 
@@ -44,26 +40,26 @@ def write_report(
         LakehouseError: the lake has no table yet.
         SettingsError: `out` is a folder.
     """
-    out = out or settings.home_dir / "lakehouse-report.html"
+    out = out or lake.settings.home_dir / "lakehouse-report.html"
     if out.is_dir():
         message = f"--out {out} is a folder; name a file, such as {out / 'lakehouse-report.html'}."
         raise SettingsError(message)
-    lines = lake_status(settings, topics)
+    lines = lake_status(lake)
     if all(line.rows is None for line in lines):
         message = (
-            f"There are no tables in {settings.tables} yet, so there is nothing to report. Run "
-            "`lakehouse up` and `lakehouse publish`, or `lakehouse demo` for a generated shop."
+            f"There are no tables in {lake.settings.tables} yet, so there is nothing to report. "
+            "Run `lakehouse up` and `lakehouse publish`, or `lakehouse demo` for a generated shop."
         )
         raise LakehouseError(message)
-    lake = Snapshot(settings)
-    published = overview.published_state(lake)
-    found = _sections(lake, overview.waiting(lines))
-    docs = docs_page(settings)
+    snapshot = Snapshot(lake)
+    published = overview.published_state(snapshot)
+    found = _sections(snapshot, overview.waiting(lines))
+    docs = docs_page(lake.settings)
     figures = [block for each in found for block in each.blocks if isinstance(block, Figure)]
     text = _render(
         made_at=now,
         published=published,
-        tiles=overview.head(lake),
+        tiles=overview.head(snapshot),
         stages=overview.flow(lines, published, now),
         sections=found,
         specs={figure.name: figure.spec for figure in figures},

@@ -6,9 +6,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from lake.settings.settings import LakeSettings
-from lake.tables.storage import open_table
-from lake.tables.table import delta_tables
+from lake.tables.lake import Lake
 
 LAYERS = ("silver", "gold")
 
@@ -20,14 +18,13 @@ class NotShownError(Exception):
 class Snapshot:
     """All tables of silver and gold, opened together so that the whole page shows one moment."""
 
-    def __init__(self, settings: LakeSettings) -> None:
+    def __init__(self, lake: Lake) -> None:
         self._sql = QueryBuilder()
         self._tables = set()
         for layer in LAYERS:
-            for table, place in delta_tables(settings, layer).items():
-                name = f"{layer}.{table}"
-                self._sql.register(f'"{name}"', open_table(settings, place))
-                self._tables.add(name)
+            for table in lake.tables(layer).values():
+                self._sql.register(f'"{table.full_name}"', table.log())
+                self._tables.add(table.full_name)
 
     def rows(self, sql: str, *tables: str) -> list[dict[str, Any]]:
         """The rows of a query's result, which should be small, because it is held in memory.

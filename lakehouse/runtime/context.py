@@ -11,6 +11,7 @@ from lake.settings.log_format import LogFormat
 
 if TYPE_CHECKING:
     from lake.settings.settings import LakeSettings
+    from lake.tables.lake import Lake
     from lake.topics.topic_file import TopicFile
 
 Form = Literal["table", "csv", "json"]
@@ -38,7 +39,7 @@ class Context:
         """Start a run with these global options. None: environment and file decide the setting."""
         self._given = {"home": home, "topics": topics}
         self._log_format = log_format
-        self._found: tuple[LakeSettings, TopicFile] | None = None
+        self._lake: Lake | None = None
 
     @property
     def settings(self) -> LakeSettings:
@@ -47,7 +48,7 @@ class Context:
         Raises:
             SettingsError: a setting or the topic file is wrong.
         """
-        return self.read()[0]
+        return self.lake.settings
 
     @property
     def topics(self) -> TopicFile:
@@ -56,24 +57,26 @@ class Context:
         Raises:
             SettingsError: a setting or the topic file is wrong.
         """
-        return self.read()[1]
+        return self.lake.topics
 
-    def read(self) -> tuple[LakeSettings, TopicFile]:
-        """Read the settings and the topic file once, and set the format of the logs.
+    @property
+    def lake(self) -> Lake:
+        """The lake. The first use reads the settings and the topics, and sets the logs' format.
 
         Raises:
             SettingsError: a setting or the topic file is wrong.
         """
         from lake.observe.logs import configure_logs
         from lake.settings.settings import load_settings
+        from lake.tables.lake import Lake
         from lake.topics.topic_file import load_topics
 
-        if self._found is None:
+        if self._lake is None:
             configure_logs(self._log_format or "text")  # for warnings about settings
             settings = load_settings(**self._given, log_format=self._log_format)
             configure_logs(settings.log_format)
-            self._found = settings, load_topics(settings.topics)
-        return self._found
+            self._lake = Lake(settings, load_topics(settings.topics))
+        return self._lake
 
 
-lake = Context()
+current = Context()

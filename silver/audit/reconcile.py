@@ -12,8 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lake.observe import metrics
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError
@@ -34,11 +33,11 @@ class Watermarks(dict[str, dt.datetime]):
     """The latest event time of each topic in all batches so far. Earlier events are late."""
 
     @classmethod
-    def read(cls, settings: LakeSettings, before: int) -> "Watermarks":
+    def read(cls, lake: Lake, before: int) -> "Watermarks":
         """Read the watermarks before the batch `before` from the audit."""
         found = cls()
         condition = f"silver_batch < {before} AND watermark IS NOT NULL"
-        for row in DirectTable(RECONCILIATION, settings).rows(["topic", "watermark"], condition):
+        for row in lake.table(RECONCILIATION).arrow.rows(["topic", "watermark"], condition):
             found.advance(row["topic"], row["watermark"])
         return found
 
@@ -155,11 +154,11 @@ class BatchAudit:
         counts: list[Column] = [F.count("*"), F.count(REASON), late, *micros]
         return rows.agg(F.lit(topic.name), F.lit(None), *counts)
 
-    def count_applied(self, opened: OpenTables, topics: TopicFile) -> None:
+    def count_applied(self, lake: Lake) -> None:
         """Count the rows with this batch id. A replay writes nothing, but counts the same."""
         for name, counts in self.topics.items():
             if counts.good:
-                written = rows_of_batch(opened, topics, topics.topics[name], self.batch_id)
+                written = rows_of_batch(lake, lake.topics.topics[name], self.batch_id)
                 counts.applied, counts.waiting = written
 
     @property
@@ -222,13 +221,11 @@ class BatchAudit:
             self._watermarks.advance(name, counts.watermark)
 
 
-def rows_of_batch(
-    opened: OpenTables, topics: TopicFile, topic: Topic, batch_id: int
-) -> tuple[int, int]:
+def rows_of_batch(lake: Lake, topic: Topic, batch_id: int) -> tuple[int, int]:
     """How many rows of a topic a batch made or changed, and how many of them miss a lookup."""
     if topic.kind == "changelog":
-        return opened(state_table(topic)).count(f"silver_batch = {batch_id}"), 0
-    table = opened(enriched_table(topic, topics))
+        return lake.table(state_table(topic)).arrow.count(f"silver_batch = {batch_id}"), 0
+    table = lake.table(enriched_table(topic, lake.topics)).arrow
     missing = table.table(["missing_lookups"], f"arrived_batch = {batch_id}")["missing_lookups"]
     return len(missing), pc.sum(pc.greater(missing, 0)).as_py() or 0
 

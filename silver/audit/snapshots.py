@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lake.settings.settings import LakeSettings
 from lake.streams.delta_offset import WHOLE_VERSION
-from lake.tables.arrow import DirectTable, OpenTables
-from lake.tables.table import bronze_table
-from lake.topics.topic_file import TopicFile
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from silver.contract.tables import CUTS, silver_tables
 
 
@@ -31,16 +29,14 @@ class SilverSnapshot:
     positions: dict[str, str]
 
     @classmethod
-    def now(
-        cls, opened: OpenTables, topics: TopicFile, batch_id: int, sources: Mapping[str, Any]
-    ) -> "SilverSnapshot":
+    def now(cls, lake: Lake, batch_id: int, sources: Mapping[str, Any]) -> "SilverSnapshot":
         """The snapshot of a batch that is about to end.
 
         Silver's tables have their current versions, because nothing else writes them. `silver.cuts`
         has the version that appending this snapshot creates. A bronze table has the last version
         that was read completely, according to the offsets (`sources`) at which the batch ends.
         """
-        tables = {table.full_name: opened(table) for table in silver_tables(topics)}
+        tables = {table.full_name: lake.table(table).arrow for table in silver_tables(lake.topics)}
         versions = {name: table.version for name, table in tables.items()}
         versions[CUTS.full_name] += 1
         for name, offset in sources.items():
@@ -58,17 +54,17 @@ class SilverSnapshot:
 
 
 def latest_snapshot(
-    settings: LakeSettings, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
+    lake: Lake, among: Callable[[Mapping[str, Any]], bool] = lambda _: True
 ) -> SilverSnapshot | None:
     """The newest snapshot that fits; None if there is none.
 
     Snapshots are kept for `history_days`, like the table versions that they name.
 
     Args:
-        settings: the lake.
+        lake: the lake.
         among: whether a snapshot fits, given its `silver_batch` and `committed_at`.
     """
-    table = DirectTable(CUTS, settings)
+    table = lake.table(CUTS).arrow
     made = [row for row in table.rows(["silver_batch", "committed_at"]) if among(row)]
     if not made:
         return None
@@ -80,7 +76,7 @@ def latest_snapshot(
     )
 
 
-def last_batch(settings: LakeSettings) -> int:
+def last_batch(lake: Lake) -> int:
     """The last batch of the silver query that has a snapshot; -1 if none has."""
-    made = DirectTable(CUTS, settings).column("silver_batch").to_pylist()
+    made = lake.table(CUTS).arrow.column("silver_batch").to_pylist()
     return int(max(made, default=-1))

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pyarrow.compute as pc
 
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable, NewRows
-from lake.tables.table import TableSpec
+from lake.tables.arrow import NewRows
+from lake.tables.lake import Lake
+from lake.tables.table import Table
 from silver.contract.tables import RECONCILIATION
 
 OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
@@ -16,15 +16,16 @@ COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
 class AuditTotals:
     """Totals of the audit over all batches. Each `read` reads only new rows."""
 
-    def __init__(self, settings: LakeSettings) -> None:
+    def __init__(self, lake: Lake) -> None:
         columns = ("silver_batch", "topic", *COUNTS)
-        self._new = NewRows(RECONCILIATION, settings, columns, "silver_batch")
+        self._lake = lake
+        self._new = NewRows(columns, "silver_batch")
         self._batches: dict[str, Counter[str]] = {}
         self._decisions: dict[str, Counter[str]] = {}
 
     def read(self) -> None:
         """Bring the totals up to date."""
-        rows, is_all = self._new.read()
+        rows, is_all = self._new.read(self._lake.table(RECONCILIATION).arrow)
         if is_all:
             self._batches, self._decisions = {}, {}
         rows = rows.append_column("is_decision", pc.less(rows["silver_batch"], 0))
@@ -50,10 +51,10 @@ class AuditTotals:
         return {*self._batches, *self._decisions}
 
 
-def count_missing(settings: LakeSettings, table: TableSpec, lookup: str) -> int:
+def count_missing(table: Table, lookup: str) -> int:
     """The number of rows of an enriched table that miss a lookup.
 
     These are few, and file statistics let the reader skip most of the others.
     """
     condition = f"missing_lookups > 0 AND `{lookup}_position` IS NULL"
-    return DirectTable(table, settings).count(condition)
+    return table.arrow.count(condition)

@@ -8,7 +8,7 @@ and NULL comes first.
 
 import json
 
-from lake.tables.table import APPEND_ONLY, TableSpec
+from lake.tables.spec import APPEND_ONLY, TableSpec
 from lake.topics.topic import FieldSpec, Topic, View, hash_column, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column

@@ -23,8 +23,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec, match
+from lake.tables.arrow import ArrowTable
+from lake.tables.spec import match
+from lake.tables.table import Table
 from lake.topics.topic import Topic
 from silver.contract.tables import BATCHES, own_columns
 from silver.enrichment.lookups import LookupState
@@ -41,15 +42,15 @@ RESOLVED = "resolved_id"
 class Enriched:
     """The table of a topic's enriched events.
 
-    delta: opens the table in Spark, which takes longer.
+    table: the table.
+    delta: opens it in Spark, which takes longer.
     direct: the table, opened without Spark.
     """
 
     topic: Topic
-    table: TableSpec
-    path: str
+    table: Table
     delta: Callable[[], DeltaTable]
-    direct: DirectTable
+    direct: ArrowTable
 
 
 Writer = Callable[[Enriched, DataFrame, Sequence[LookupState]], None]
@@ -181,13 +182,13 @@ def _append_by_spark(
 
 def _append(enriched: Enriched, source: DataFrame, _: Sequence[LookupState]) -> None:
     """Append records whose keys are all new."""
-    names = [column.name for column in enriched.table.columns]
-    source.select(names).write.format("delta").mode("append").save(enriched.path)
+    names = [column.name for column in enriched.table.spec.columns]
+    source.select(names).write.format("delta").mode("append").save(enriched.table.path)
 
 
 def _unknown(enriched: Enriched, lookups: Sequence[LookupState]) -> dict[str, Column]:
     """The columns of the lookups, all NULL."""
-    types = {column.name: column.type for column in enriched.table.columns}
+    types = {column.name: column.type for column in enriched.table.spec.columns}
     names = [name for lookup in lookups for name in (lookup.name, lookup.version)]
     return {name: F.lit(None).cast(types[name]) for name in names}
 

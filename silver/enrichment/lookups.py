@@ -8,10 +8,9 @@ from pathlib import Path
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable, OpenTables
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic, snake_case
-from lake.topics.topic_file import TopicFile
 from silver.contract.tables import history_table, lookup_columns, state_table
 from silver.enrichment.state_cache import StateCache
 from silver.records.batch import Decoded
@@ -64,10 +63,8 @@ class LookupState:
 class Lookups:
     """The lookups of all topics, with the caches that are kept between batches."""
 
-    def __init__(self, settings: LakeSettings, topics: TopicFile, opened: OpenTables) -> None:
-        self._settings = settings
-        self._topics = topics
-        self._opened = opened
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
         self._chains: dict[str, Chains] = {}
         self._caches: dict[str, StateCache] = {}
 
@@ -83,11 +80,12 @@ class Lookups:
         """
         found = []
         for name, lookup in topic.lookups.items():
-            target = self._topics.topics[lookup.topic]
+            target = self._lake.topics.topics[lookup.topic]
             kind = _kind(topic, lookup.on)
-            table = history_table(target) if lookup.mode == "as_of" else state_table(target)
+            spec = history_table(target) if lookup.mode == "as_of" else state_table(target)
+            table = self._lake.table(spec)
             at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
-            direct, chains = self._opened(table), None
+            direct, chains = table.arrow, None
             if at and target.merged_into:
                 chains = self._chains.setdefault(target.name, Chains(target))
                 chains.read(direct)
@@ -97,7 +95,7 @@ class Lookups:
                     on=snake_case(lookup.on),
                     key=target.key_columns[0],
                     columns=[c.name for c in lookup_columns(target)],
-                    state=partial(table.read, spark, self._settings),
+                    state=partial(table.rows, spark),
                     find=partial(self._cache(target).find, direct),
                     changed=rows[lookup.topic].good if lookup.topic in rows else None,
                     is_comparable=kind is not None and kind == _kind(target, target.key[0]),
@@ -108,7 +106,7 @@ class Lookups:
             )
         return found
 
-    def find(self, topic: Topic, state: DirectTable) -> Find:
+    def find(self, topic: Topic, state: ArrowTable) -> Find:
         """A function that finds rows of a changelog's state by their single key.
 
         Args:

@@ -71,7 +71,7 @@ class RecentChanges:
         return Kept(len(self._places), rows, size, len(parts))
 
     def add(self, changes: pa.Table) -> bool:
-        """Add later changes, as `DirectTable.changes` returns them.
+        """Add later changes, as `ArrowTable.changes` returns them.
 
         Returns:
             False if there are too many changes now, so that the table should be copied again.

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
-from lake.tables.arrow import CHANGE_TYPE, DirectTable
+from lake.tables.arrow import CHANGE_TYPE, ArrowTable
 from silver.enrichment import recent_changes
 from silver.enrichment.recent_changes import Kept, RecentChanges
 
@@ -44,7 +44,7 @@ class StateCache:
         self._version = -1
         self._copy: _Copy | None = None
 
-    def find(self, table: DirectTable, values: pa.Array) -> pa.Table:
+    def find(self, table: ArrowTable, values: pa.Array) -> pa.Table:
         """Find the rows whose key is one of the values. NULL finds no row.
 
         Args:
@@ -63,7 +63,7 @@ class StateCache:
         """The size of the changes in memory; None if there is no copy."""
         return self._copy and self._copy.changes.kept
 
-    def _refresh(self, table: DirectTable) -> "_Copy | None":
+    def _refresh(self, table: ArrowTable) -> "_Copy | None":
         if self._copy is None or not self._follow(table, self._copy):
             self._copy = None  # frees the old copy before the new one is made
             if table.count_rows() <= MOST_ROWS:
@@ -71,7 +71,7 @@ class StateCache:
         self._version = table.version
         return self._copy
 
-    def _follow(self, table: DirectTable, copy: "_Copy") -> bool:
+    def _follow(self, table: ArrowTable, copy: "_Copy") -> bool:
         """Add the changes since the last known version; False if there are too many."""
         if table.version == self._version:
             return True
@@ -97,7 +97,7 @@ class _Copy(NamedTuple):
     changes: RecentChanges
 
     @classmethod
-    def of(cls, table: DirectTable, key: str, columns: Sequence[str], folder: Path) -> "_Copy":
+    def of(cls, table: ArrowTable, key: str, columns: Sequence[str], folder: Path) -> "_Copy":
         folder.mkdir(parents=True, exist_ok=True)
         schema = table.schema(columns)
         rows = _mapped(folder, schema, _chunks(table, columns))
@@ -156,7 +156,7 @@ class _Values(Sequence[Any]):
         return self._array[place].as_py()
 
 
-def _chunks(table: DirectTable, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _chunks(table: ArrowTable, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """All rows in large chunks, because each chunk slows a lookup."""
     waiting: list[pa.RecordBatch] = []
     for batch in table.batches(columns):

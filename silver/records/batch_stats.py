@@ -11,8 +11,10 @@ from typing import Any
 
 from lake.settings.settings import LakeSettings
 from lake.streams.delta_offset import WHOLE_VERSION
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from lake.tables.storage import commit_file, read_text
-from lake.tables.table import TableSpec, bronze_table
+from lake.tables.table import Table
 
 FEW = 50_000  # messages: about as many as wait after a pause of one minute
 SMALL = 32 << 20  # compressed bytes
@@ -48,11 +50,11 @@ class BatchStats:
         return few(sum(self.messages.values()), self.size)
 
     @classmethod
-    def read(cls, settings: LakeSettings, spans: Mapping[str, Span]) -> "BatchStats | None":
+    def read(cls, lake: Lake, spans: Mapping[str, Span]) -> "BatchStats | None":
         """Count the messages between two offsets of each topic.
 
         Args:
-            settings: the lake.
+            lake: the lake.
             spans: the begin and end of the batch in each bronze table, as Spark's stream over the
                 table stores them; the begin is None for a topic that is new.
 
@@ -62,7 +64,7 @@ class BatchStats:
         """
         messages, size = {}, 0
         for name, (begin, end) in spans.items():
-            found = _appended(settings, bronze_table(name), begin, end)
+            found = _appended(lake.settings, lake.table(bronze_table(name)), begin, end)
             if found is None:
                 return None
             messages[name] = found[0]
@@ -72,7 +74,7 @@ class BatchStats:
 
 def _appended(
     settings: LakeSettings,
-    table: TableSpec,
+    table: Table,
     begin: Mapping[str, Any] | None,
     end: Mapping[str, Any],
 ) -> tuple[int, int] | None:
@@ -84,7 +86,7 @@ def _appended(
         return None
     rows = size = 0
     for version in versions:
-        commit = read_text(settings, commit_file(table.path(settings), version))
+        commit = read_text(settings, commit_file(table.path, version))
         if commit is None:
             return None
         for line in commit.splitlines():

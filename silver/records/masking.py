@@ -14,8 +14,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from lake.settings.pseudonyms import PseudonymSecret, keyed_hash
 from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
+from lake.tables.table import Table
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import PERSONAL, enriched_table, state_table
@@ -41,17 +42,19 @@ def hashes(values: Column, secret: PseudonymSecret | None) -> Column:
     return cast(Column, arrow_udf(compute, "string")(values))  # type: ignore[call-overload]
 
 
-def require_secret(settings: LakeSettings, topics: TopicFile) -> None:
+def require_secret(lake: Lake) -> None:
     """Check that a secret is set if the topic file declares hashed fields.
 
     Raises:
         SettingsError: the secret is not set, cannot be read, or is too short.
     """
-    hashed = [f"{topic.name}.{name}" for topic in topics.topics.values() for name in topic.hashed]
-    if hashed and settings.pseudonyms is None:
+    hashed = [
+        f"{topic.name}.{name}" for topic in lake.topics.topics.values() for name in topic.hashed
+    ]
+    if hashed and lake.settings.pseudonyms is None:
         raise _no_secret(hashed)
-    if hashed and settings.pseudonyms:
-        settings.pseudonyms.read()
+    if hashed and lake.settings.pseudonyms:
+        lake.settings.pseudonyms.read()
 
 
 def protected_tables(topics: TopicFile) -> list[TableSpec]:
@@ -60,7 +63,7 @@ def protected_tables(topics: TopicFile) -> list[TableSpec]:
     return [*(state_table(topic) for topic in topics.changelogs()), *events]
 
 
-def protect(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> None:
+def protect(spark: SparkSession, lake: Lake) -> None:
     """Write the topic file's current declarations to the tables' properties.
 
     Called when silver starts, before it reads a message.
@@ -68,40 +71,32 @@ def protect(spark: SparkSession, settings: LakeSettings, topics: TopicFile) -> N
     Raises:
         SettingsError: the hashes in a table were computed with another secret.
     """
-    for table in protected_tables(topics):
-        known = DirectTable(table, settings)
-        _see_it_is_the_same_secret(settings, table, known)
-        protect_table(spark, settings, table, known, secret_of=settings)
+    for spec in protected_tables(lake.topics):
+        table = lake.table(spec)
+        _see_it_is_the_same_secret(lake.settings, table)
+        protect_table(spark, table, lake.settings.pseudonyms)
 
 
-def protect_table(
-    spark: SparkSession,
-    settings: LakeSettings,
-    table: TableSpec,
-    known: DirectTable,
-    *,
-    secret_of: LakeSettings,
-) -> None:
+def protect_table(spark: SparkSession, table: Table, secret: PseudonymSecret | None) -> None:
     """Write to a table's properties what gold may see of it, and its secret's fingerprint.
+
+    Properties that are set already are not written again.
 
     Args:
         spark: the session.
-        settings: the lake that holds the table.
         table: the table.
-        known: the table as it is stored, to skip properties that are set already.
-        secret_of: the settings with the secret of the hashes.
+        secret: the secret of the hashes, None if no secret is set.
     """
-    wanted: dict[str, Any] = {PERSONAL: table.properties.get(PERSONAL), FINGERPRINT: None}
-    if _has_hashes(table) and secret_of.pseudonyms:
-        wanted[FINGERPRINT] = secret_of.pseudonyms.fingerprint()
+    known = table.arrow
+    wanted: dict[str, Any] = {PERSONAL: table.spec.properties.get(PERSONAL), FINGERPRINT: None}
+    if _has_hashes(table.spec) and secret:
+        wanted[FINGERPRINT] = secret.fingerprint()
     for name, value in wanted.items():
         if known.configuration(name) != value:
-            table.set_property(spark, settings, name, value)
+            table.set_property(spark, name, value)
 
 
-def protection(
-    settings: LakeSettings, topics: TopicFile
-) -> dict[str, tuple[str | None, str | None]]:
+def protection(lake: Lake) -> dict[str, tuple[str | None, str | None]]:
     """Read the properties of the tables that hold personal data. Called before a build of gold.
 
     Returns:
@@ -111,8 +106,8 @@ def protection(
         SettingsError: a table's property differs from the current topic file.
     """
     found = {}
-    for table in protected_tables(topics):
-        known = DirectTable(table, settings)
+    for table in protected_tables(lake.topics):
+        known = lake.table(table).arrow
         if known.configuration(PERSONAL) != table.properties.get(PERSONAL):
             message = (
                 f"The personal fields that the topic file declares for {table.full_name} have "
@@ -129,11 +124,9 @@ def _has_hashes(table: TableSpec) -> bool:
     return '"hash"' in table.properties.get(PERSONAL, "")
 
 
-def _see_it_is_the_same_secret(
-    settings: LakeSettings, table: TableSpec, known: DirectTable
-) -> None:
-    made_with = known.configuration(FINGERPRINT)
-    if not _has_hashes(table) or not settings.pseudonyms or made_with is None:
+def _see_it_is_the_same_secret(settings: LakeSettings, table: Table) -> None:
+    made_with = table.arrow.configuration(FINGERPRINT)
+    if not _has_hashes(table.spec) or not settings.pseudonyms or made_with is None:
         return
     if made_with != settings.pseudonyms.fingerprint():
         message = (

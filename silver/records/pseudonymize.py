@@ -18,8 +18,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from lake.settings.pseudonyms import PseudonymSecret, keyed_hash
 from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import APPEND_ONLY, TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import APPEND_ONLY, TableSpec
 from lake.topics.topic import Topic, hash_column, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
@@ -77,7 +77,7 @@ def is_about_people(topic: Topic) -> bool:
 class Forgotten:
     """The people whom a silver query must not store."""
 
-    def __init__(self, settings: LakeSettings) -> None:
+    def __init__(self, lake: Lake) -> None:
         """Read the table `silver.forgotten`, if it exists.
 
         Raises:
@@ -85,12 +85,12 @@ class Forgotten:
         """
         self._secret: PseudonymSecret | None = None
         self._people: frozenset[str] = frozenset()
-        if not FORGOTTEN.exists(settings):
+        if not lake.table(FORGOTTEN).exists():
             return
-        rows = DirectTable(FORGOTTEN, settings).rows(["person", "secret"])
+        rows = lake.table(FORGOTTEN).arrow.rows(["person", "secret"])
         self._people = frozenset(row["person"] for row in rows)
         if self._people:
-            self._secret = known_secret(settings, {row["secret"] for row in rows})
+            self._secret = known_secret(lake.settings, {row["secret"] for row in rows})
 
     def conceal(self, rows: DataFrame, topic: Topic, topics: TopicFile) -> DataFrame:
         """Replace forgotten people by pseudonyms in a topic's decoded rows (`Decoder.rows`)."""

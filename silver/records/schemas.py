@@ -11,8 +11,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame
 
-from lake.settings.settings import LakeSettings
-from lake.tables.storage import open_table
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import LakehouseError
@@ -31,8 +30,8 @@ def versions_of(topic: Topic, messages: DataFrame) -> frozenset[int]:
 class SchemaRegistry:
     """The schemas that a silver query has read from `silver.schemas` or from the broker."""
 
-    def __init__(self, settings: LakeSettings) -> None:
-        self._settings = settings
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
         self._known: dict[str, dict[int, Schema]] | None = None
         self._compared: set[str] = set()
 
@@ -60,18 +59,16 @@ class SchemaRegistry:
 
     def _read(self) -> dict[str, dict[int, Schema]]:
         found: dict[str, dict[int, Schema]] = {}
-        for row in (
-            open_table(self._settings, SCHEMAS.path(self._settings)).to_pyarrow_table().to_pylist()
-        ):
+        for row in self._lake.table(SCHEMAS).log().to_pyarrow_table().to_pylist():
             schema = Schema(row["type"], row["definition"])
             found.setdefault(row["topic"], {})[row["version"]] = schema
         return found
 
     def _ask(self, topic: Topic, *, needed: bool) -> dict[int, Schema]:
-        with PulsarAdmin(self._settings.connection) as admin:
+        with PulsarAdmin(self._lake.settings.connection) as admin:
             if not needed and not admin.is_healthy():
                 return {}
-            found = admin.schemas(self._settings.full_topic(topic.name))
+            found = admin.schemas(self._lake.settings.full_topic(topic.name))
         return {each["version"]: Schema(each["type"], each.get("data", "")) for each in found}
 
     def _write(self, topic: Topic, new: Mapping[int, Schema]) -> None:
@@ -81,7 +78,7 @@ class SchemaRegistry:
             {"topic": topic.name, "version": version, **schema._asdict()}
             for version, schema in sorted(new.items())
         ]
-        table = open_table(self._settings, SCHEMAS.path(self._settings))
+        table = self._lake.table(SCHEMAS).log()
         write_deltalake(table, pa.Table.from_pylist(rows), mode="append")
 
 

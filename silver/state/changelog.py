@@ -17,8 +17,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lake.tables.arrow import DirectTable
-from lake.tables.table import match
+from lake.tables.arrow import ArrowTable
+from lake.tables.spec import match
 from lake.topics.topic import Topic, snake_case
 from silver.state.merge import Find, Order, all_of, is_older, latest_per_key
 from silver.state.partial_updates import apply_partial_changes
@@ -26,7 +26,7 @@ from silver.state.partial_updates import apply_partial_changes
 
 def apply_changes(
     state: DeltaTable,
-    direct: DirectTable,
+    direct: ArrowTable,
     find: Find,
     rows: DataFrame,
     topic: Topic,
@@ -62,7 +62,7 @@ def apply_changes(
 
 
 def _apply_small(
-    state: DeltaTable, direct: DirectTable, find: Find, source: DataFrame, topic: Topic
+    state: DeltaTable, direct: ArrowTable, find: Find, source: DataFrame, topic: Topic
 ) -> None:
     """Append new keys, and update the others, so that Spark need not sort the state.
 

@@ -16,9 +16,9 @@ import structlog
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import match
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
+from lake.tables.spec import match
 from lake.topics.topic import Topic, snake_case
 from silver.contract.tables import state_table
 
@@ -97,7 +97,7 @@ class Chains:
         self._version: int | None = None
         self._ends = self._passed = pa.table({})
 
-    def read(self, history: DirectTable) -> None:
+    def read(self, history: ArrowTable) -> None:
         """Compute the chains again if the history has changed since the last call."""
         if self._version == history.version:
             return
@@ -130,10 +130,10 @@ def _table(rows: Iterable[tuple[Any, ...]], **columns: pa.DataType) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema)
 
 
-def resolve(spark: SparkSession, state: DeltaTable, settings: LakeSettings, topic: Topic) -> None:
+def resolve(spark: SparkSession, state: DeltaTable, lake: Lake, topic: Topic) -> None:
     """Update `resolved_id` in a state table to match its rows. A replay changes nothing."""
     key, into = topic.key_columns[0], snake_case(topic.merged_into or "")
-    table = DirectTable(state_table(topic), settings)
+    table = lake.table(state_table(topic)).arrow
     merged = table.rows([key, into, "resolved_id"], f"{into} IS NOT NULL")
     ends = survivors({row[key]: row[into] for row in merged})
     wrong = [(row[key], ends[row[key]]) for row in merged if row["resolved_id"] != ends[row[key]]]

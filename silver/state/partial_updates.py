@@ -16,7 +16,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lake.tables.table import match
+from lake.tables.spec import match
 from lake.topics.topic import Topic
 from silver.contract.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
 from silver.state.merge import Order, Values, all_of, is_older

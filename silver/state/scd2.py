@@ -15,7 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from lake.tables.table import match
+from lake.tables.spec import match
 from lake.topics.topic import Topic
 from silver.state.merge import all_of
 

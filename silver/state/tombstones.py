@@ -20,8 +20,7 @@ import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from silver.contract.columns import COLLECTED, REASON
 from silver.contract.tables import state_table
@@ -35,13 +34,13 @@ MAY_BE_DELETED = "older than a collected tombstone, so its key may have been del
 log = structlog.get_logger()
 
 
-def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> DataFrame:
+def refuse_collected(rows: DataFrame, topic: Topic, lake: Lake) -> DataFrame:
     """Add a reason to decoded rows whose key's tombstone may have been collected.
 
     Called for each batch of a topic with `tombstones_days`.
     """
     table = state_table(topic)
-    marks = DirectTable(table, settings).rows(topic.order_columns, f"mark = '{MARK}'")
+    marks = lake.table(table).arrow.rows(topic.order_columns, f"mark = '{MARK}'")
     if not marks:
         return rows
     suspect = reduce(or_, (_is_before(mark, topic) for mark in marks)) & F.col(REASON).isNull()
@@ -52,7 +51,7 @@ def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> D
         return rows
     is_partial = topic.updates == "partial"
     begin = F.col(f"orders.{COLLECTED}") if is_partial else F.lit(None)
-    known = _telling(table.read(rows.sparkSession, settings), topic)
+    known = _telling(lake.table(table).rows(rows.sparkSession), topic)
     known = known.select(*keys, F.lit(True).alias("_known"), begin.alias("_begin"))
     unknown = F.broadcast(
         rows.sparkSession.createDataFrame(suspects)
@@ -71,9 +70,7 @@ def refuse_collected(rows: DataFrame, topic: Topic, settings: LakeSettings) -> D
     )
 
 
-def collect_tombstones(
-    spark: SparkSession, settings: LakeSettings, topic: Topic, now: dt.datetime
-) -> int:
+def collect_tombstones(spark: SparkSession, lake: Lake, topic: Topic, now: dt.datetime) -> int:
     """Delete the tombstones that are older than the topic's `tombstones_days`.
 
     Called by maintenance between two batches. The mark is written first, so that after a crash in
@@ -85,7 +82,7 @@ def collect_tombstones(
     table = state_table(topic)
     before = now - dt.timedelta(days=topic.tombstones_days or 0)
     old = OLD_TOMBSTONE.format(before.astimezone(dt.timezone.utc).isoformat())
-    found = table.read(spark, settings).where(old)
+    found = lake.table(table).rows(spark).where(old)
     place = [] if topic.sequence else [F.col("position.partition")]
     latest = F.max_by(F.struct("*"), F.struct(*topic.order_columns)).alias("latest")
     newest = found.groupBy(*place).agg(latest).where("latest IS NOT NULL").select("latest.*")
@@ -97,7 +94,7 @@ def collect_tombstones(
             same = f"t.mark = '{MARK}'"
             if not topic.sequence:
                 same += " AND t.position.partition = s.position.partition"
-            state = table.open(spark, settings)
+            state = lake.table(table).spark(spark)
             merge_later(state, marks, same, topic).execute()
             state.delete(old)
             log.info("tombstones collected", table=table.full_name, count=count)

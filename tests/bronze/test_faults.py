@@ -25,6 +25,7 @@ from bronze.ingest import ingest
 from bronze.lag import topic_lag
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.supervisor import Stream
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker, start_broker
 from lakehouse.runtime.ports import FIRST, LAST, free_port
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
@@ -90,7 +91,7 @@ def fragile_topic(fragile: FragileBroker, settings: LakeSettings) -> LiveTopic:
 
 @contextmanager
 def streaming(spark: SparkSession, topic: LiveTopic) -> Iterator[Stream]:
-    [running] = ingest(spark, topic.settings, topic.topics)
+    [running] = ingest(spark, Lake(topic.settings, topic.topics))
     yield running
     running.stop()
 
@@ -212,7 +213,7 @@ def test_a_stream_continues_when_a_full_disk_has_space_again(
     patience = {"lake": small_disk, "restarts": 100, "restart_delay": 0.2}
     tried = LiveTopic(topic.settings.model_copy(update=patience), "o", 2)
     tried.send(numbered(0, 20))
-    [stream] = ingest(spark, tried.settings, tried.topics)
+    [stream] = ingest(spark, Lake(tried.settings, tried.topics))
     stop = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         kept = pool.submit(stream.keep, stop)

@@ -16,6 +16,7 @@ from bronze.replay import replay_topic
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id, claim
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
@@ -35,7 +36,7 @@ def land(spark: SparkSession, topic: LiveTopic) -> Callable[[], None]:
     """A function that lands all messages with a new query, so each call is a restart."""
 
     def land_it() -> None:
-        await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
+        await_streams(ingest(spark, Lake(topic.settings, topic.topics), available_now=True))
 
     return land_it
 
@@ -211,7 +212,7 @@ def test_a_missing_topic_is_reported(spark: SparkSession, topic: LiveTopic) -> N
         LakehouseError,
         match=r"no topic persistent://public/nowhere/orders\. Create it.*`lakehouse create-topics`",
     ):
-        await_streams(ingest(spark, gone, topic.topics, available_now=True))
+        await_streams(ingest(spark, Lake(gone, topic.topics), available_now=True))
 
 
 def test_a_new_checkpoint_on_an_old_table_is_refused(
@@ -255,7 +256,7 @@ def test_replay_restores_lost_rows_without_duplicates(
 ) -> None:
     [declared] = topic.topics.topics.values()
     with pytest.raises(SettingsError, match="No message of orders has landed"):
-        replay_topic(spark, topic.settings, declared, 0)
+        replay_topic(spark, Lake(topic.settings), declared, 0)
     sent = topic.send(some(20), batched=True)
     land()
     path = topic.settings.table_path("bronze", NAME)
@@ -267,11 +268,11 @@ def test_replay_restores_lost_rows_without_duplicates(
     spark.sql(f"DELETE FROM {table} WHERE entry % 2 = 0")
     assert len(landed(topic.settings)) < len(kept)
     later = topic.send(some(5, seed=4))
-    assert replay_topic(spark, topic.settings, declared, FAR_FUTURE_MS) == 0
-    assert replay_topic(spark, topic.settings, declared, 0, end=1) == 0
+    assert replay_topic(spark, Lake(topic.settings), declared, FAR_FUTURE_MS) == 0
+    assert replay_topic(spark, Lake(topic.settings), declared, 0, end=1) == 0
     lost = len(sent) - len(landed(topic.settings))
-    assert replay_topic(spark, topic.settings, declared, 0) == lost > 0
+    assert replay_topic(spark, Lake(topic.settings), declared, 0) == lost > 0
     assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
-    assert replay_topic(spark, topic.settings, declared, 0) == 0
+    assert replay_topic(spark, Lake(topic.settings), declared, 0) == 0
     land()
     assert landed(topic.settings) == sorted(sent + later, key=lambda row: row[:4])

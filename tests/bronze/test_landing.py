@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from bronze import landing, upkeep
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, claim_tables
-from lake.tables.table import TableSpec, bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec, bronze_table
 from pulsar_spark.offsets import Estimate, OffsetJson, with_estimate
 from pulsar_spark.schema import ENVELOPE_DDL
 
@@ -25,7 +26,7 @@ NOON = dt.datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=dt.timezone.utc)
 
 def begun(spark: SparkSession, settings: LakeSettings, table: TableSpec) -> Checkpoint:
     """Return the checkpoint of a query that Spark has started."""
-    checkpoint = claim_tables(spark, settings, f"bronze.{NAME}", [table])
+    checkpoint = claim_tables(spark, Lake(settings), f"bronze.{NAME}", [table])
     (Path(checkpoint.path) / "metadata").write_text(json.dumps({"id": QUERY}))
     return checkpoint
 
@@ -70,13 +71,17 @@ class Lander:
         self._read.parent.mkdir(exist_ok=True)
         self._read.touch()
         self._sent = self._batches = 0
-        self._path = bronze_table(NAME).path(settings)
+        self._path = Lake(settings).table(bronze_table(NAME)).path
         self.checkpoint = begun(spark, settings, bronze_table(NAME))
         self.restart()
 
     def restart(self) -> None:
         """Start the query again."""
-        self._landing = landing.Landing(self._settings, bronze_table(NAME), self.checkpoint)
+        self._landing = self._new()
+
+    def _new(self) -> landing.Landing:
+        lake = Lake(self._settings)
+        return landing.Landing(lake, lake.table(bronze_table(NAME)), self.checkpoint)
 
     def land(self, count: int, estimate: Estimate | None, *, size: int = 1) -> tuple[str, int]:
         """Land a batch twice, as after a crash that lost its commit.
@@ -88,11 +93,11 @@ class Lander:
         rows = messages(self._spark, self._sent, count).withColumn("payload", payload)
         batch, read = self._batches, self._read.stat().st_size
         planned(self.checkpoint, batch, estimate)
-        self._landing.land(rows.mapInArrow(self._counted, rows.schema), batch)
+        self._landing.land(rows.mapInArrow(self._counted, rows.schema), self.checkpoint.span(batch))
         read = self._read.stat().st_size - read
         table = DeltaTable(self._path)
         by = "driver" if "delta-rs" in table.history(1)[0]["engineInfo"] else "tasks"
-        landing.Landing(self._settings, bronze_table(NAME), self.checkpoint).land(rows, batch)
+        self._new().land(rows, self.checkpoint.span(batch))
         assert DeltaTable(self._path).version() == table.version()
         assert DeltaTable(self._path).transaction_version(QUERY) == batch
         finished(self.checkpoint, batch)
@@ -137,13 +142,13 @@ def lander(
 def test_messages_are_the_same_whether_the_driver_or_tasks_land_them(
     spark: SparkSession, settings: LakeSettings, *, few: bool
 ) -> None:
-    table = bronze_table(NAME)
+    lake, table = Lake(settings), bronze_table(NAME)
     checkpoint = begun(spark, settings, table)
     planned(checkpoint, 0, Estimate(40 if few else landing.FEW + 1, 4000))
-    running = landing.Landing(settings, table, checkpoint)
-    running.land(messages(spark, 0, 40), 0)
+    running = landing.Landing(lake, lake.table(table), checkpoint)
+    running.land(messages(spark, 0, 40), checkpoint.span(0))
     checkpoint.release()
-    there = DeltaTable(table.path(settings))
+    there = DeltaTable(lake.table(table).path)
     assert ("delta-rs" in there.history(1)[0]["engineInfo"]) == few
     sent = [row.asDict() for row in messages(spark, 0, 40).collect()]
     for row in sent:
@@ -213,10 +218,10 @@ def test_a_stream_reads_each_message_once_while_small_files_are_compacted(
 ) -> None:
     monkeypatch.setattr(upkeep, "EVERY_BATCHES", 3)
     monkeypatch.setattr(upkeep, "MANY_SMALL_FILES", 2)
-    table = bronze_table(NAME)
+    lake, table = Lake(settings), bronze_table(NAME)
     checkpoint = begun(spark, settings, table)
-    running = landing.Landing(settings, table, checkpoint)
-    path, copy = table.path(settings), str(tmp_path / "copy")
+    running = landing.Landing(lake, lake.table(table), checkpoint)
+    path, copy = lake.table(table).path, str(tmp_path / "copy")
 
     def read_on() -> None:
         stream = spark.readStream.format("delta").load(path).select("entry").writeStream
@@ -225,7 +230,7 @@ def test_a_stream_reads_each_message_once_while_small_files_are_compacted(
 
     for batch in range(8):
         planned(checkpoint, batch, Estimate(5, 500))
-        running.land(messages(spark, batch * 5, 5), batch)
+        running.land(messages(spark, batch * 5, 5), checkpoint.span(batch))
         if batch in (1, 4, 7):  # two batches late, with the compaction of 3 or 6 between
             read_on()
     checkpoint.release()

@@ -13,6 +13,7 @@ from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
 
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.publish import create_topics
@@ -37,7 +38,7 @@ def rows(name: str) -> list[dict[str, str]]:
 @pytest.fixture
 def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLake:
     lake = ShopLake(spark, settings, load_topics(ROOT / "docs" / "bank.toml"))
-    create_topics(settings, lake.topics)
+    create_topics(Lake(settings, lake.topics))
     client = settings.connection.client()
     for topic in lake.topics.topics.values():
         name = settings.full_topic(topic.name)
@@ -77,7 +78,7 @@ def test_each_transaction_has_the_account_and_customer_that_plain_python_finds(
     sent = {row["trans_id"]: row for row in rows("transactions")}
     expected = {key: row for key, row in sent.items() if is_instant(row["fulldatewithtime"])}
     odd = sent.keys() - expected.keys()
-    found = {row["trans_id"]: row for row in lake.table("enriched_transactions").collect()}
+    found = {row["trans_id"]: row for row in lake.rows("enriched_transactions")}
     assert found.keys() == expected.keys()
     for key, right in expected.items():
         row, account = found[key], accounts[right["account_id"]]
@@ -96,9 +97,9 @@ def test_each_transaction_has_the_account_and_customer_that_plain_python_finds(
         names = ["customer_id", "first", "last", "email", "city"]
         customer = customers[right["customer_id"]]
         assert bare(row["customer"], names) == {name: customer[name] for name in names}
-    refused = lake.table("quarantine").collect()
+    refused = lake.rows("quarantine")
     assert {json.loads(row["payload"])["trans_id"] for row in refused} == odd
     assert all("fulldatewithtime" in row["reason"] for row in refused)
     assert odd, "the bank's real data has instants such as 15:60:16"
-    assert lake.table("accounts_state").count() == len(accounts)
-    assert lake.table("customers_state").count() == len(customers)
+    assert len(lake.rows("accounts_state")) == len(accounts)
+    assert len(lake.rows("customers_state")) == len(customers)

@@ -29,6 +29,7 @@ from shop_lake import ShopLake
 
 from gold.publish import last_published
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.broker import broker_answers, left_over_broker, start_broker
 from lakehouse.runtime.ports import free_port
@@ -196,14 +197,14 @@ def messages_of(lake: ShopLake) -> list[Message]:
 
 def booked(lake: ShopLake) -> int:
     """Return the number of messages in silver's audit table."""
-    if not RECONCILIATION.exists(lake.settings):
+    if not Lake(lake.settings).table(RECONCILIATION).exists():
         return 0
-    table = DeltaTable(RECONCILIATION.path(lake.settings)).to_pyarrow_table()
+    table = DeltaTable(Lake(lake.settings).table(RECONCILIATION).path).to_pyarrow_table()
     return sum(table["messages_in"].to_pylist())
 
 
 def gold_is_fresh(lake: ShopLake) -> bool:
-    silver, gold = latest_snapshot(lake.settings), last_published(lake.settings)
+    silver, gold = latest_snapshot(Lake(lake.settings)), last_published(Lake(lake.settings))
     return silver is not None and gold is not None and gold.silver_batch == silver.silver_batch
 
 
@@ -226,9 +227,9 @@ def test_all_layers_are_correct_after_random_kills(
     with contextlib.ExitStack() as stack:
         stack.callback(lakehouse.stop)
         lakehouse.start()
-        create_topics(settings, lake.topics)
+        create_topics(Lake(settings, lake.topics))
         shop = stack.enter_context(Shop(settings))
-        until(lambda: CUTS.exists(settings), "the first batch of silver")
+        until(lambda: Lake(settings).table(CUTS).exists(), "the first batch of silver")
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
             lakehouse.kill(victims[sum(lakehouse.killed.values()) % len(victims)])

@@ -49,8 +49,7 @@ from lake.settings.settings import SHOP_TOPICS, LakeSettings, load_settings
 from lake.streams.checkpoint import interrupted
 from lake.streams.job import await_streams
 from lake.streams.rewind import Place
-from lake.tables.arrow import DirectTable
-from lake.tables.table import delta_tables
+from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.cli import app
 from lakehouse.erasure import plan, run
@@ -155,14 +154,14 @@ def base(
     own = {"home": folder / "home", "pulsar_namespace": f"public/{folder.name}"}
     settings = suite_settings.model_copy(update=own)
     lake = ShopLake(spark, settings, declared(folder, TOPICS))
-    create_topics(settings, lake.topics)
+    create_topics(Lake(settings, lake.topics))
     send(lake, 0)
     lake.catch_up()
-    savepoints.create(settings, lake.topics, "first")
+    savepoints.create(Lake(settings, lake.topics), "first")
     send(lake, 1)
     lake.catch_up()
     send(lake, 2)
-    await_streams(ingest(spark, settings, lake.topics, available_now=True))
+    await_streams(ingest(spark, Lake(settings, lake.topics), available_now=True))
     send(lake, 3)
     for checkpoint in settings.checkpoints_dir.iterdir():
         os.utime(checkpoint / upkeep.DONE, (TWO_DAYS_AGO, TWO_DAYS_AGO))
@@ -182,7 +181,7 @@ def bronze(world: World) -> Case:
     base = world.base
 
     def run(settings: LakeSettings) -> None:
-        await_streams(ingest(world.spark, settings, base.topics, available_now=True))
+        await_streams(ingest(world.spark, Lake(settings, base.topics), available_now=True))
 
     return world.case(run)
 
@@ -191,7 +190,7 @@ def silver(world: World) -> Case:
     base = world.base
 
     def run(settings: LakeSettings) -> None:
-        await_streams(refine(world.spark, settings, base.topics, available_now=True))
+        await_streams(refine(world.spark, Lake(settings, base.topics), available_now=True))
 
     return world.case(run)
 
@@ -201,7 +200,7 @@ def savepoint_create(world: World) -> Case:
 
     def run(settings: LakeSettings) -> None:
         if "second" not in {each.name for each in savepoints.savepoints(settings)}:
-            savepoints.create(settings, topics, "second")
+            savepoints.create(Lake(settings, topics), "second")
 
     return world.case(run, also=named)
 
@@ -211,7 +210,7 @@ def savepoint_drop(world: World) -> Case:
 
     def run(settings: LakeSettings) -> None:
         if savepoints.savepoints(settings):
-            savepoints.drop(settings, topics, "first")
+            savepoints.drop(Lake(settings, topics), "first")
 
     return world.case(run, also=named)
 
@@ -222,28 +221,32 @@ def named(settings: LakeSettings) -> object:
 
 def savepoint_restore(world: World) -> Case:
     topics = world.base.topics
-    return world.case(lambda s: savepoints.restore(world.spark, s, topics, "first"), also=named)
+    return world.case(
+        lambda s: savepoints.restore(world.spark, Lake(s, topics), "first"), also=named
+    )
 
 
 def replay_bronze(world: World) -> Case:
     topic = world.base.topics.topics["visits"]
-    case = world.case(lambda settings: replay_topic(world.spark, settings, topic, 0))
+    case = world.case(lambda settings: replay_topic(world.spark, Lake(settings), topic, 0))
     DeltaTable(case.settings.table_path("bronze", "visits")).restore(1)
     return case
 
 
 def replay_silver(world: World) -> Case:
-    return world.case(lambda settings: rebuild(world.spark, settings, world.base.topics))
+    return world.case(lambda settings: rebuild(world.spark, Lake(settings, world.base.topics)))
 
 
 def quarantine_replay(world: World) -> Case:
     topics = declared(world.folder, LOOSE)
-    return world.case(lambda s: quarantine.replay(world.spark, s, topics, Selection()))
+    return world.case(lambda s: quarantine.replay(world.spark, Lake(s, topics), Selection()))
 
 
 def quarantine_discard(world: World) -> Case:
     topics = world.base.topics
-    return world.case(lambda s: quarantine.discard(world.spark, s, topics, Selection("people")))
+    return world.case(
+        lambda s: quarantine.discard(world.spark, Lake(s, topics), Selection("people"))
+    )
 
 
 def publish_table_(world: World) -> Case:
@@ -253,7 +256,9 @@ def publish_table_(world: World) -> Case:
 
     def run(settings: LakeSettings) -> None:
         options: dict[str, Any] = {"key": ["id"], "available_now": True}
-        await_streams([publish_table(world.spark, settings, "silver.people_state", "o", **options)])
+        await_streams(
+            [publish_table(world.spark, Lake(settings), "silver.people_state", "o", **options)]
+        )
 
     def sent(settings: LakeSettings) -> list[tuple[str, bytes]]:
         client = settings.connection.client()
@@ -267,7 +272,7 @@ def publish_table_(world: World) -> Case:
 
     case = world.case(run, also=sent)
     run(case.settings)
-    await_streams(refine(world.spark, case.settings, world.base.topics, available_now=True))
+    await_streams(refine(world.spark, Lake(case.settings, world.base.topics), available_now=True))
     return case
 
 
@@ -277,8 +282,8 @@ def gold(world: World) -> Case:
 
     def run(settings: LakeSettings, batch: int = 1) -> None:
         with alone(settings):
-            if before := last_published(settings):
-                undo_unpublished(settings, before)
+            if before := last_published(Lake(settings)):
+                undo_unpublished(Lake(settings), before)
             begun = {
                 name: DeltaTable(settings.table_path(BUILT, name)).version() if before else -1
                 for name in ("whole", "lines")
@@ -288,9 +293,11 @@ def gold(world: World) -> Case:
                 rows = pa.table({"n": pa.array(new if mode == "append" else [batch], pa.int64())})
                 table = settings.table_path(BUILT, name)
                 write_deltalake(table, rows, mode=mode, commit_properties=marked("build"))
-            publish(settings, list(begun), list(begun), (batch, {}), "project", ("build", begun))
+            publish(
+                Lake(settings), list(begun), list(begun), (batch, {}), "project", ("build", begun)
+            )
 
-    GOLD_CUTS.create(settings)
+    Lake(settings).table(GOLD_CUTS).create()
     run(settings, 0)
     return Case(settings, run)
 
@@ -300,7 +307,7 @@ def reset_(world: World) -> Case:
 
     def run(settings: LakeSettings) -> None:
         if what_goes(settings):
-            reset(settings, topics)
+            reset(Lake(settings, topics))
 
     return world.case(run)
 
@@ -377,7 +384,7 @@ def lake_of_people(spark: SparkSession, folder: Path) -> SilverLake:
 
 def forget_her(lake: SilverLake, settings: LakeSettings) -> None:
     proof = run.forget(
-        lake.spark, settings, lake.topics, str(CANARY), lambda *_: True, reason="asked for"
+        lake.spark, Lake(settings, lake.topics), str(CANARY), lambda *_: True, reason="asked for"
     )
     assert proof is not None
     assert [each for part in proof.search() for each in part.found] == []
@@ -395,16 +402,16 @@ class StandInForDbt:
             path = self._settings.table_path(layer, "customers")
             names = users.select(["first_name", "email_address"])
             write_deltalake(path, names, mode="overwrite")
-        GOLD_CUTS.create(self._settings)
+        Lake(self._settings).table(GOLD_CUTS).create()
         now = dt.datetime.now(dt.timezone.utc)
         row = {"published_at": now, "silver_batch": 0, "silver_versions": [], "project": ""}
         versions = {name: [("customers", 0)] for name in ("versions", "built_versions")}
-        DirectTable(GOLD_CUTS, self._settings).append([{**row, **versions}])
+        Lake(self._settings).table(GOLD_CUTS).arrow.append([{**row, **versions}])
 
 
 @contextlib.contextmanager
-def stand_in(settings: LakeSettings, **_: object) -> Iterator[StandInForDbt]:
-    yield StandInForDbt(settings)
+def stand_in(lake: Lake, **_: object) -> Iterator[StandInForDbt]:
+    yield StandInForDbt(lake.settings)
 
 
 def traces(settings: LakeSettings) -> list[str]:
@@ -523,8 +530,8 @@ def state(case: Case, settings: LakeSettings) -> dict[str, object]:
     """Return the state after a command: rows, stream positions, subscriptions and other files."""
     found: dict[str, object] = {"also": case.also(settings), "files": files_beside(settings)}
     for layer in ("bronze", "silver", BUILT, "gold"):
-        for name, path in delta_tables(settings, layer).items():
-            found[f"{layer}.{name}"] = rows(path)
+        for name, table in Lake(settings).tables(layer).items():
+            found[f"{layer}.{name}"] = rows(table.path)
     for checkpoint in settings.checkpoints_dir.glob("*"):
         found[f"interrupted {checkpoint.name}"] = interrupted(checkpoint)
         place = Place.newest(settings, checkpoint.name)
@@ -556,8 +563,8 @@ def unread(settings: LakeSettings, end: Any) -> object:
     """Return a stream's position in its source; for a table, whether it has unread versions."""
     if "reservoirId" not in end:
         return end
-    for path in delta_tables(settings, "bronze").values():
-        table = DeltaTable(path)
+    for each in Lake(settings).tables("bronze").values():
+        table = each.log()
         if str(table.metadata().id) == end["reservoirId"]:
             return table.version() >= end["reservoirVersion"]
     return "gone"
@@ -614,7 +621,7 @@ def test_a_forget_killed_by_the_system_is_finished_by_running_it_again(
     with pytest.raises(CheckpointError, match="`lakehouse forget` was interrupted"):
         lake.refine()
     with pytest.raises(SettingsError, match="`lakehouse forget` was interrupted"):
-        savepoints.create(lake.settings, lake.topics, "torn")
+        savepoints.create(lake.lake, "torn")
     forget_her(lake, lake.settings)
     assert traces(lake.settings) == []
 

@@ -26,7 +26,8 @@ from lake.observe import exporter, metrics
 from lake.observe.exporter import LayerCollector, serving
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.arrow import NewRows
-from lake.tables.table import TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
 from lakehouse.operate.publish import create_topics
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
@@ -64,18 +65,18 @@ def test_metrics_of_real_streams_match_the_lake(
     spark: SparkSession, broker: Broker, served: LakeSettings
 ) -> None:
     lake = ShopLake(spark, served)
-    create_topics(served, lake.topics)
+    create_topics(lake.lake)
     begun = time.time()
     lake.send("users", [(1, user(1)), (1, user(1, lastName="later")), (2, user(2))])
     lake.send("items", [(1, item(1))])
-    layers = [make(served, lake.topics) for make in (bronze_collector, silver_collector)]
+    layers = [make(lake.lake) for make in (bronze_collector, silver_collector, gold_collector)]
 
     def seen(metric: metrics.Metric, *labels: str) -> float | None:
         return scrape(served).get((metric.name, labels))
 
-    with serving(served, *layers, gold_collector(served)):
+    with serving(served, *layers):
         before = scrape(served)  # counts of other tests in this process
-        with streams(spark, served, lake.topics) as started, kept(started):
+        with streams(spark, lake.lake) as started, kept(started):
             until(lambda: seen(metrics.REFINED, "users", "applied") == 2, "the users")
             until(lambda: seen(metrics.REFINED, "items", "applied") == 1, "the item")
             orders = [order(1, 1, 1, 1), order(1, 2, 99, 1), b"{"]
@@ -138,13 +139,13 @@ def test_metrics_of_real_streams_match_the_lake(
     there = by_label(metrics.LANDED_ENTRIES, stopped)
     assert sum(n for (topic, _), n in there.items() if topic == "orders") == 3
 
-    lines = {line.table: line for line in lake_status(served, lake.topics)}
+    lines = {line.table: line for line in lake_status(lake.lake)}
     assert lines["bronze.orders"].lag_messages == 5
     tables = ("bronze.orders", "silver.users", "silver.enriched_orders", "silver.missing_user")
     assert [lines[name].rows for name in tables] == [3, 2, 2, 1]
     booked = lines["silver.reconciliation"].note
     assert booked == "7 in = 5 applied + 1 superseded + 1 quarantined"
-    first = lake.table("reconciliation").where("silver_batch = 0 and messages_in > 0").collect()
+    first = lake.rows("reconciliation", "silver_batch = 0 and messages_in > 0")
     landed = {row["topic"]: row["messages_in"] for row in first}
     assert landed == {"users": 3, "items": 1}  # silver did not begin before them
     newest = lines["silver.users"].newest
@@ -157,7 +158,9 @@ def test_metrics_of_real_streams_match_the_lake(
 
 
 def write(settings: LakeSettings, table: TableSpec, *rows: dict[str, Any]) -> None:
-    write_deltalake(table.path(settings), pa.Table.from_pylist(list(rows)), mode="append")
+    write_deltalake(
+        Lake(settings).table(table).path, pa.Table.from_pylist(list(rows)), mode="append"
+    )
 
 
 def test_metrics_of_gold_come_from_its_tables_and_each_look_reads_only_new_rows(
@@ -165,7 +168,7 @@ def test_metrics_of_gold_come_from_its_tables_and_each_look_reads_only_new_rows(
 ) -> None:
     monkeypatch.setattr(exporter, "REST", 0)
     settings, at = load_settings(home=tmp_path), dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
-    collector = gold_collector(settings)
+    collector = gold_collector(Lake(settings))
 
     def look() -> dict[str, dict[tuple[str, ...], float]]:
         return {
@@ -212,21 +215,24 @@ def test_new_rows_are_read_once_and_all_rows_again_after_a_rewrite(
     settings = load_settings(home=tmp_path)
     for batch in (0, 1):
         write(settings, SILVER_CUTS, {"silver_batch": batch})
-    new = NewRows(SILVER_CUTS, settings, ("silver_batch",), "silver_batch")
+    table = Lake(settings).table(SILVER_CUTS)
+    new = NewRows(("silver_batch",), "silver_batch")
 
     def look() -> tuple[list[int], bool]:
-        rows, is_all = new.read()
+        rows, is_all = new.read(table.arrow)
         return sorted(rows["silver_batch"].to_pylist()), is_all
 
     assert look() == ([0, 1], True)
     assert look() == ([], False)
     write(settings, SILVER_CUTS, {"silver_batch": 2})
     assert look() == ([2], False)
-    DeltaTable(SILVER_CUTS.path(settings)).optimize.compact()
+    DeltaTable(Lake(settings).table(SILVER_CUTS).path).optimize.compact()
     assert look() == ([], False), "a compaction adds no rows"
     write(settings, SILVER_CUTS, {"silver_batch": -1})  # like a decision about the quarantine
     assert look() == ([-1, 0, 1, 2], True)
-    DeltaTable(SILVER_CUTS.path(settings)).delete("silver_batch > 0")  # like a restored savepoint
+    DeltaTable(Lake(settings).table(SILVER_CUTS).path).delete(
+        "silver_batch > 0"
+    )  # like a restored savepoint
     assert look() == ([-1, 0], True)
     write(settings, SILVER_CUTS, {"silver_batch": 1})
     assert look() == ([1], False)

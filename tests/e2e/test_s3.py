@@ -28,6 +28,7 @@ from gold.sql_client import endpoint_running, query_endpoint
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim, newest_file
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lake.tables.storage import is_there, open_table, storage_options
 from lakehouse.operate import savepoints
 from lakehouse.operate.publish import create_topics
@@ -75,7 +76,7 @@ PULSAR = ("url", "admin_url", "namespace")
 
 
 def batches(lake: ShopLake) -> int:
-    return last_batch(lake.settings) if CUTS.exists(lake.settings) else -1
+    return last_batch(Lake(lake.settings)) if Lake(lake.settings).table(CUTS).exists() else -1
 
 
 def arguments(process: "subprocess.Popen[bytes]") -> str:
@@ -93,7 +94,7 @@ def arguments(process: "subprocess.Popen[bytes]") -> str:
 def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     lake: ShopLake, s3: S3Server, tmp_path: Path
 ) -> None:
-    create_topics(lake.settings, lake.topics)
+    create_topics(lake.lake)
     with driver(lake.settings) as up:
         until(lambda: endpoint_running(lake.settings), "the SQL endpoint")
         with LiveShop(lake) as shop:
@@ -109,16 +110,16 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
             claim(lake.settings, QUERY)
         elsewhere = lake.settings.model_copy(update={"home": tmp_path / "other machine"})
         with pytest.raises(LakehouseError, match="was written from another checkpoint"):
-            await_streams(ingest(lake.spark, elsewhere, lake.topics, available_now=True))
+            await_streams(ingest(lake.spark, Lake(elsewhere, lake.topics), available_now=True))
         assert_gold_is_published(lake)
         with LiveShop(lake) as shop:
-            before = last_batch(lake.settings)
-            until(lambda: last_batch(lake.settings) > before, "a batch before the kill")
+            before = last_batch(Lake(lake.settings))
+            until(lambda: last_batch(Lake(lake.settings)) > before, "a batch before the kill")
             os.killpg(up.pid, signal.SIGKILL)
             sent += shop.stop()
     lake.catch_up()
     assert_right(lake, sent)
-    savepoints.create(lake.settings, lake.topics, "one")
+    savepoints.create(lake.lake, "one")
     for query in ("bronze.orders", QUERY):  # as if it had been killed before the batch was booked
         commit = newest_file(Path(lake.settings.checkpoint_path(query)) / "commits")
         assert commit is not None
@@ -129,13 +130,13 @@ def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     lake.catch_up()
     assert_right(lake, sent + more)
     assert_kept_small(lake, s3)
-    savepoints.restore(lake.spark, lake.settings, lake.topics, "one")
+    savepoints.restore(lake.spark, lake.lake, "one")
     assert_right(lake, sent)
-    rebuild(lake.spark, lake.settings, lake.topics)
+    rebuild(lake.spark, lake.lake)
     assert not is_there(lake.settings, f"{lake.settings.tables}/{BESIDE}")
     lake.catch_up()
     assert_right(lake, sent + more)
-    lines = {line.table: line for line in lake_status(lake.settings, lake.topics)}
+    lines = {line.table: line for line in lake_status(lake.lake)}
     orders = sum(m.topic == "orders" for m in sent + more)
     assert (lines["bronze.orders"].rows, lines["bronze.orders"].lag_messages) == (orders, 0)
     assert lines["silver.missing_user"].rows == 0
@@ -151,12 +152,12 @@ def has_secret(file: Path) -> bool:
 
 def assert_gold_is_published(lake: ShopLake) -> None:
     """Check that the server copies the tables that dbt has built to the readers' place."""
-    build_gold(lake.settings, select="stg_items")
-    batch = last_batch(lake.settings)
+    build_gold(Lake(lake.settings), select="stg_items")
+    batch = last_batch(Lake(lake.settings))
     staged = open_table(lake.settings, lake.settings.table_path("gold_build", "stg_items"))
     begun = "", {"stg_items": staged.version()}
     for marts in (["stg_items"], ["stg_items"], []):
-        cut = publish(lake.settings, marts, ["stg_items"], (batch, {}), "checksum", begun)
+        cut = publish(Lake(lake.settings), marts, ["stg_items"], (batch, {}), "checksum", begun)
         assert cut.versions == dict.fromkeys(marts, 1)
         if marts:
             built, seen = (
@@ -180,7 +181,7 @@ def assert_kept_small(lake: ShopLake, s3: S3Server) -> None:
         os.utime(file, (long_ago, long_ago))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(upkeep, "MANY_SMALL_FILES", 2)
-        Maintenance(lake.settings, lake.topics, checkpoint).after(lake.spark, EVERY_BATCHES)
+        Maintenance(lake.lake, checkpoint).after(lake.spark, EVERY_BATCHES)
     checkpoint.release()
     assert [files(lake, name) for name in names] == [1, 1]
     assert not orphan.exists()

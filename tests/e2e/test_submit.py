@@ -22,6 +22,7 @@ from s3_server import SECRET
 
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.checkpoint import claim, newest_batch
+from lake.tables.lake import Lake
 from lake.tables.storage import open_table
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.publish import create_topics, publish
@@ -180,8 +181,8 @@ def published(settings: LakeSettings, folder: Path) -> Counts:
     """Publish a small shop to the topics, and return the counts of its rows."""
     topics = load_topics(settings.topics)
     counts = generate_shop(folder, scale=0.001)
-    create_topics(settings, topics)
-    publish(settings, topics, folder)
+    create_topics(Lake(settings, topics))
+    publish(Lake(settings, topics), folder)
     return counts
 
 

@@ -20,7 +20,7 @@ from gold.publish import last_published
 from gold.refresh import keep_fresh
 from gold.tables import RUNS
 from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
+from lake.tables.lake import Lake
 from silver.audit.snapshots import latest_snapshot
 
 REWARDS = ("reward_ledger", "reward_points", "coupon_eligibility", "thank_you_mails")
@@ -39,13 +39,13 @@ def test_the_first_build_creates_tests_and_publishes_every_mart(
     assert versions(settings).keys() == marts
     assert_gold_is_right(shop_lake)
 
-    cut, silver = last_published(settings), latest_snapshot(settings)
+    cut, silver = last_published(Lake(settings)), latest_snapshot(Lake(settings))
     assert cut is not None
     assert silver is not None
     assert cut == gold.published
     assert (cut.silver_batch, cut.silver_versions) == (silver.silver_batch, silver.versions)
     assert cut.versions == versions(settings)
-    runs = DirectTable(RUNS, settings).rows(["outcome", "kind", "name", "status", "seconds"])
+    runs = Lake(settings).table(RUNS).arrow.rows(["outcome", "kind", "name", "status", "seconds"])
     assert {row["name"] for row in runs if row["kind"] == "model"} == models
     assert {row["outcome"] for row in runs} == {"published"}
 
@@ -104,7 +104,7 @@ def test_later_builds_apply_changes_and_a_full_refresh_gives_the_same(
         built = DeltaTable(settings.table_path("gold_build", name))
         assert built.history(1)[0]["operation"] == "MERGE", name
 
-    build_gold(settings, full_refresh=True)
+    build_gold(Lake(settings), full_refresh=True)
     assert published(settings) == after
     ledger.update_incremental()
     assert ledger.history(1)[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
@@ -113,30 +113,30 @@ def test_later_builds_apply_changes_and_a_full_refresh_gives_the_same(
 def test_a_partial_build_is_tested_but_not_published(
     gold: BuildResult, endpoint: LakeSettings
 ) -> None:
-    before = last_published(endpoint)
-    part = build_gold(endpoint, select="stg_orders int_order_lines")
+    before = last_published(Lake(endpoint))
+    part = build_gold(Lake(endpoint), select="stg_orders int_order_lines")
     assert [node.name for node in part.models] == ["stg_orders", "int_order_lines"]
     assert part.published is None
-    assert last_published(endpoint) == before
+    assert last_published(Lake(endpoint)) == before
 
 
 def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:
     with pytest.raises(GoldError, match="'no_such_model' selects no model"):
-        build_gold(endpoint, select="no_such_model")
+        build_gold(Lake(endpoint), select="no_such_model")
 
 
 def test_a_missing_endpoint_is_reported(endpoint: LakeSettings) -> None:
     nowhere = endpoint.model_copy(update={"sql_port": 1})
     with pytest.raises(GoldError, match="Gold was not built|dbt did not run"):
-        build_gold(nowhere, select="reward_ledger")
+        build_gold(Lake(nowhere), select="reward_ledger")
 
 
 def test_refreshing_gold_ends_before_a_build_if_the_endpoint_must_change(
     gold: BuildResult, endpoint: LakeSettings
 ) -> None:
-    before = last_published(endpoint)
-    assert list(keep_fresh(endpoint, Event(), leave=lambda: True)) == []
-    assert last_published(endpoint) == before
+    before = last_published(Lake(endpoint))
+    assert list(keep_fresh(Lake(endpoint), Event(), leave=lambda: True)) == []
+    assert last_published(Lake(endpoint)) == before
 
 
 def test_gold_is_plain_delta_that_every_reader_can_open(

@@ -12,6 +12,7 @@ from gold.errors import GoldError
 from gold.lock import alone
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim
+from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.operate import savepoints
 from lakehouse.operate.reset import reset
@@ -21,11 +22,15 @@ NO_SPARK = cast(SparkSession, None)  # each command is refused before it needs o
 
 
 def restore(settings: LakeSettings) -> None:
-    savepoints.restore(NO_SPARK, settings, load_topics(settings.topics), "then")
+    savepoints.restore(NO_SPARK, Lake(settings), "then")
 
 
 def start_over(settings: LakeSettings) -> None:
-    reset(settings, load_topics(settings.topics))
+    reset(Lake(settings))
+
+
+def build(settings: LakeSettings) -> None:
+    build_gold(Lake(settings))
 
 
 @pytest.fixture
@@ -43,7 +48,7 @@ def lake(tmp_path: Any) -> LakeSettings:
     return settings
 
 
-@pytest.mark.parametrize("command", [restore, start_over, build_gold])
+@pytest.mark.parametrize("command", [restore, start_over, build])
 def test_a_command_that_writes_gold_is_refused_while_another_one_runs(
     command: Callable[[LakeSettings], object], lake: LakeSettings
 ) -> None:
@@ -61,4 +66,4 @@ def test_gold_is_not_built_from_a_half_restored_lake(lake: LakeSettings) -> None
     checkpoint.expect("lakehouse savepoint restore then")
     checkpoint.release()
     with pytest.raises(GoldError, match="`lakehouse savepoint restore then` was interrupted"):
-        build_gold(lake)
+        build(lake)

@@ -16,6 +16,7 @@ from shop_lake import ShopLake
 from gold.build import build_gold
 from gold.sql_client import query_endpoint
 from lake.settings.settings import SHOP_TOPICS, LakeSettings
+from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.erasure.run import forget
 from pulsar_spark.errors import LakehouseError, SettingsError
@@ -54,7 +55,7 @@ def test_gold_and_silver_refuse_to_show_more_or_hash_differently(
 ) -> None:
     settings = shop_lake.settings
     with pytest.raises(SettingsError, match="gold could see personal data. Start silver"):
-        build_gold(settings.model_copy(update={"topics": SHOP_TOPICS}))
+        build_gold(Lake(settings.model_copy(update={"topics": SHOP_TOPICS})))
     other = tmp_path / "other"
     other.write_text("another secret, as long as it must be")
     for declared, secret, what in (
@@ -81,7 +82,7 @@ def test_a_forgotten_buyer_is_gone_from_gold_but_the_purchases_stay(
     sales, orders = sales_of(shop_lake), len(shop_lake.enriched())
 
     proof = forget(
-        *(shop_lake.spark, settings, shop_lake.topics, str(buyer)),
+        *(shop_lake.spark, shop_lake.lake, str(buyer)),
         lambda who, found: list(who.pseudonyms) == [str(buyer)],
         reason="asked for",
     )
@@ -97,7 +98,7 @@ def test_a_forgotten_buyer_is_gone_from_gold_but_the_purchases_stay(
     changed = user(other, emailAddress="new@example.org")
     shop_lake.send("users", [(buyer, user(buyer)), (other, changed)])
     shop_lake.catch_up()
-    build_gold(settings)
+    build_gold(Lake(settings))
     assert_gold_is_right(shop_lake)
     assert buyer not in shop_lake.current("users")
     staged = DeltaTable(settings.table_path("gold_build", "stg_users"))

@@ -10,6 +10,7 @@ from shop_lake import ShopLake
 
 from gold.publish import last_published
 from gold.tables import BUILT
+from lake.tables.lake import Lake
 from shop.evaluate import evaluate_recommendations
 
 
@@ -22,7 +23,7 @@ def assert_recommendations_are_right(lake: ShopLake) -> None:
             r["confidence"],
             r["lift"],
         )
-        for r in lake.table("item_affinity", BUILT).collect()
+        for r in lake.rows("item_affinity", layer=BUILT)
     }
     assert affinity == gold_model.item_affinity(lines.values(), items)
     similar = ranked(lake, "similar_items", "item_id", "similar_item_id count_invoices traits")
@@ -45,12 +46,12 @@ def test_recommendations_follow_changes_of_orders_items_and_users(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
     assert_recommendations_are_right(shop_lake)
-    items = {row["item_id"] for row in shop_lake.table("item_affinity", BUILT).collect()}
+    items = {row["item_id"] for row in shop_lake.rows("item_affinity", layer=BUILT)}
     assert changes.fates["late"] in items
     assert changes.fates["deleted"] not in items
     advised = {
         row["account_id"]: row["reason"]
-        for row in shop_lake.table("user_recommendations", BUILT).collect()
+        for row in shop_lake.rows("user_recommendations", layer=BUILT)
     }
     assert not {changes.fates["merged"], changes.fates["closed"]} & advised.keys()
 
@@ -58,8 +59,8 @@ def test_recommendations_follow_changes_of_orders_items_and_users(
 def test_items_bought_together_are_found_and_beat_popularity_and_chance(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
-    before = last_published(shop_lake.settings)
-    ours, popular, anything = evaluate_recommendations(shop_lake.settings)
+    before = last_published(Lake(shop_lake.settings))
+    ours, popular, anything = evaluate_recommendations(Lake(shop_lake.settings))
     assert [q.recommender for q in (ours, popular, anything)] == [
         "user_recommendations",
         "popularity",
@@ -72,5 +73,5 @@ def test_items_bought_together_are_found_and_beat_popularity_and_chance(
         assert ours.reciprocal_rank > 2 * other.reciprocal_rank
 
     assert not (shop_lake.settings.lake_dir / "gold_build_evaluation").exists()
-    assert last_published(shop_lake.settings) == before
+    assert last_published(Lake(shop_lake.settings)) == before
     assert_recommendations_are_right(shop_lake)

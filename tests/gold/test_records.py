@@ -14,9 +14,9 @@ from bronze.upkeep import MANY_SMALL_FILES
 from gold.publish import last_published
 from gold.records import append_record
 from gold.tables import CUTS, RUNS
-from lake.settings.settings import LakeSettings, load_settings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import APPEND_ONLY
+from lake.settings.settings import load_settings
+from lake.tables.lake import Lake
+from lake.tables.spec import APPEND_ONLY
 
 APPENDS = 400
 EIGHT_DAYS = dt.timedelta(days=8)
@@ -24,18 +24,18 @@ NOW = dt.datetime.now(dt.timezone.utc)
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> LakeSettings:
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     """A lake of an earlier version, whose record tables are append-only."""
-    settings = load_settings(home=tmp_path)
+    lake = Lake(load_settings(home=tmp_path))
     for table in (CUTS, RUNS):
-        table.create(settings, {APPEND_ONLY: "true"})
-    return settings
+        lake.table(table).create({APPEND_ONLY: "true"})
+    return lake
 
 
-def publish(settings: LakeSettings, number: int, at: dt.datetime) -> None:
+def publish(lake: Lake, number: int, at: dt.datetime) -> None:
     maps = {name: [("m", number)] for name in ("versions", "built_versions", "silver_versions")}
     row = {"published_at": at, "silver_batch": number, **maps, "project": "p"}
-    append_record(CUTS, settings, [row], "published_at")
+    append_record(lake.table(CUTS), [row], "published_at", lake.settings.history_days)
 
 
 def instant(number: int) -> dt.datetime:
@@ -43,17 +43,17 @@ def instant(number: int) -> dt.datetime:
 
 
 def test_hundreds_of_publications_fit_in_few_files_and_the_last_is_found_alone(
-    spark: SparkSession, lake: LakeSettings
+    spark: SparkSession, lake: Lake
 ) -> None:
     for number in range(APPENDS):
         publish(lake, number, instant(number))
-    table = DeltaTable(CUTS.path(lake))
+    table = DeltaTable(lake.table(CUTS).path)
     assert len(table.file_uris()) <= MANY_SMALL_FILES
-    assert CUTS.read(spark, lake).count() == APPENDS
+    assert lake.table(CUTS).rows(spark).count() == APPENDS
 
     sizes = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     last = max(sizes, key=lambda file: file["max.published_at"])["path"]
-    for file in Path(CUTS.path(lake)).glob("*.parquet"):
+    for file in Path(lake.table(CUTS).path).glob("*.parquet"):
         if file.name != last:
             file.unlink()
     found = last_published(lake)
@@ -62,51 +62,51 @@ def test_hundreds_of_publications_fit_in_few_files_and_the_last_is_found_alone(
     assert found.versions == {"m": APPENDS - 1}
 
 
-def test_rows_and_logs_of_old_builds_are_deleted_and_the_latest_stay(lake: LakeSettings) -> None:
+def test_rows_and_logs_of_old_builds_are_deleted_and_the_latest_stay(lake: Lake) -> None:
     for number in range(150):
         publish(lake, number, instant(number) - EIGHT_DAYS)
     newest = last_published(lake)
-    assert DirectTable(CUTS, lake).count_rows() <= MANY_SMALL_FILES
+    assert lake.table(CUTS).arrow.count_rows() <= MANY_SMALL_FILES
     assert newest is not None
     assert newest.silver_batch == 149
 
-    log = Path(CUTS.path(lake)) / "_delta_log"
+    log = Path(lake.table(CUTS).path) / "_delta_log"
     then = (time.time() - EIGHT_DAYS.total_seconds(),) * 2
     for file in log.iterdir():
         os.utime(file, then)
     for number in range(150, 400):
         publish(lake, number, instant(number))
-    assert DirectTable(CUTS, lake).count_rows() == 250
+    assert lake.table(CUTS).arrow.count_rows() == 250
     recent = [file for file in log.glob("*.json") if file.stat().st_mtime > then[0] + 1]
     assert len(recent) < 1.5 * 250, "an append is one commit, and maintenance is rare"
     left = len(list(log.glob("*.json"))) - len(recent)
     assert left <= 100, "older commits are kept only back to a recent checkpoint"
 
 
-def test_files_of_old_versions_and_of_killed_writers_are_deleted(lake: LakeSettings) -> None:
-    nothing_is_kept = lake.model_copy(update={"history_days": 0})
-    table = DeltaTable(CUTS.path(lake))
+def test_files_of_old_versions_and_of_killed_writers_are_deleted(lake: Lake) -> None:
+    nothing_is_kept = Lake(lake.settings.model_copy(update={"history_days": 0}))
+    table = DeltaTable(lake.table(CUTS).path)
     table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 days"})
-    orphan = Path(CUTS.path(lake)) / "part-of-a-writer-that-was-killed.parquet"
+    orphan = Path(lake.table(CUTS).path) / "part-of-a-writer-that-was-killed.parquet"
     orphan.touch()
     for number in range(100):
         publish(nothing_is_kept, number, instant(number))
     assert not orphan.exists()
-    files = list(Path(CUTS.path(lake)).glob("*.parquet"))
+    files = list(Path(lake.table(CUTS).path).glob("*.parquet"))
     assert len(files) <= 2 * MANY_SMALL_FILES
 
 
-def test_runs_of_many_nodes_are_kept_for_history_days(lake: LakeSettings) -> None:
+def test_runs_of_many_nodes_are_kept_for_history_days(lake: Lake) -> None:
     def run(at: dt.datetime) -> None:
         node = {"kind": "model", "status": "success", "seconds": 1.0, "message": None}
         rows = [{"started_at": at, "outcome": "published", "name": f"m{n}", **node} for n in "ab"]
-        append_record(RUNS, lake, rows, "started_at")
+        append_record(lake.table(RUNS), rows, "started_at", lake.settings.history_days)
 
     for number in range(40):
         run(instant(number) - EIGHT_DAYS)
     for number in range(40):
         run(instant(number))
-    kept = DirectTable(RUNS, lake).rows(["started_at"])
+    kept = lake.table(RUNS).arrow.rows(["started_at"])
     recent = [row for row in kept if row["started_at"] >= NOW]
     assert len(recent) == 2 * 40
     assert len(kept) - len(recent) <= 2 * MANY_SMALL_FILES

@@ -14,6 +14,7 @@ from gold.errors import GoldError
 from gold.lock import alone
 from gold.refresh import keep_fresh
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 
 DONE = BuildResult([])
 Run = Callable[[], BuildResult]
@@ -23,11 +24,11 @@ class Prepared(NamedTuple):
     run: Run
 
 
-class Lake:
+class ChangingLake(Lake):
     """A lake whose silver changes whenever it is looked at, and whose builds are functions."""
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.settings = LakeSettings(home=home)
+        super().__init__(LakeSettings(home=home))
         self.stop = Event()
         self.builds: list[Run] = []
         self.prepared = 0
@@ -36,19 +37,19 @@ class Lake:
         monkeypatch.setattr(refresh, "silver_versions", self._silver)
         monkeypatch.setattr(refresh, "prepare_build", self._prepare)
 
-    def _silver(self, _: LakeSettings) -> dict[str, int]:
+    def _silver(self, _: Lake) -> dict[str, int]:
         self._version += 1
         return {"events": self._version}
 
     @contextlib.contextmanager
-    def _prepare(self, _: LakeSettings) -> Iterator[Prepared]:
+    def _prepare(self, _: Lake) -> Iterator[Prepared]:
         self.prepared += 1
         yield Prepared(self.builds.pop(0))
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    return Lake(tmp_path, monkeypatch)
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChangingLake:
+    return ChangingLake(tmp_path, monkeypatch)
 
 
 def succeed() -> BuildResult:
@@ -61,11 +62,11 @@ def fail() -> BuildResult:
 
 
 def test_each_build_gives_its_result_or_error_and_frees_the_lock_in_between(
-    lake: Lake,
+    lake: ChangingLake,
 ) -> None:
     lake.builds = [succeed, fail, succeed]
     results: list[str] = []
-    for result in keep_fresh(lake.settings, lake.stop):
+    for result in keep_fresh(lake, lake.stop):
         with alone(lake.settings):
             results.append(str(result))
         if not lake.builds:
@@ -75,41 +76,41 @@ def test_each_build_gives_its_result_or_error_and_frees_the_lock_in_between(
 
 @pytest.mark.parametrize(("outcome", "reported"), [(succeed, [DONE]), (fail, [])])
 def test_a_build_during_a_stop_is_reported_only_if_it_was_published(
-    lake: Lake, outcome: Run, reported: list[BuildResult]
+    lake: ChangingLake, outcome: Run, reported: list[BuildResult]
 ) -> None:
     def stopped() -> BuildResult:
         lake.stop.set()
         return outcome()
 
     lake.builds = [stopped]
-    assert list(keep_fresh(lake.settings, lake.stop)) == reported
+    assert list(keep_fresh(lake, lake.stop)) == reported
 
 
 def test_a_stop_ends_the_wait_for_a_change_of_silver(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: ChangingLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = iter(range(5))
 
-    def unchanged(_: LakeSettings) -> dict[str, int]:
+    def unchanged(_: Lake) -> dict[str, int]:
         if next(looks) == 4:
             lake.stop.set()
         return {"events": 1}
 
     monkeypatch.setattr(refresh, "silver_versions", unchanged)
     lake.builds = [succeed, fail]
-    assert list(keep_fresh(lake.settings, lake.stop)) == [DONE]
+    assert list(keep_fresh(lake, lake.stop)) == [DONE]
     assert lake.prepared == 2
 
 
-def test_no_build_starts_after_the_caller_wants_to_leave(lake: Lake) -> None:
+def test_no_build_starts_after_the_caller_wants_to_leave(lake: ChangingLake) -> None:
     answers = iter([False, True])
     lake.builds = [succeed, fail]
-    found = list(keep_fresh(lake.settings, lake.stop, leave=lambda: next(answers)))
+    found = list(keep_fresh(lake, lake.stop, leave=lambda: next(answers)))
     assert found == [DONE]
     assert lake.prepared == 2
 
 
-def test_no_build_starts_while_another_process_holds_the_lock(lake: Lake) -> None:
+def test_no_build_starts_while_another_process_holds_the_lock(lake: ChangingLake) -> None:
     with alone(lake.settings), pytest.raises(GoldError, match="Another process"):
-        next(keep_fresh(lake.settings, lake.stop))
+        next(keep_fresh(lake, lake.stop))
     assert lake.prepared == 0

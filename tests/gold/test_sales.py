@@ -16,6 +16,7 @@ from gold.build import build_gold
 from gold.catalog import register
 from gold.dbt.results import BuildResult
 from lake.settings.settings import SHOP_TOPICS
+from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.publish import create_topics
 
@@ -29,14 +30,14 @@ def test_sales_customers_and_clicks_follow_changes(gold: BuildResult, shop_lake:
     own = protection(shop_lake.settings.home_dir, CLICKS)
     settings = shop_lake.settings.model_copy(update=own)
     lake = ShopLake(shop_lake.spark, settings, load_topics(settings.topics))
-    create_topics(settings, lake.topics)
+    create_topics(Lake(settings, lake.topics))
     gone = publish_changes(lake)
     lake.send("clicks", [(key, click(key, kind, at)) for key, kind, at in CLICKED])
     lake.catch_up()
-    register(lake.spark, settings, lake.topics)
-    part = build_gold(settings, select="stg_clicks conversion")
+    register(lake.spark, Lake(settings, lake.topics))
+    part = build_gold(Lake(settings), select="stg_clicks conversion")
     assert {node.name for node in part.tests if node.kind == "unit_test"} == {"conversion"}
-    build_gold(settings)
+    build_gold(Lake(settings))
     for name in ("sales_by_day", "int_account_totals", "repeat_purchases"):
         built = DeltaTable(settings.table_path("gold_build", name))
         assert built.history(1)[0]["operation"] == "MERGE", name

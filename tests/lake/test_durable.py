@@ -13,6 +13,7 @@ from lake.streams.checkpoint import IDENTITY, UNFINISHED, checkpoint_id, claim, 
 from lake.streams.consistency import disagreements
 from lake.streams.rewind import BEGUN, Place
 from lake.streams.supervisor import GIVEN_UP, given_up
+from lake.tables.lake import Lake
 from lakehouse.operate.savepoints import savepoints
 from lakehouse.runtime.broker import left_over_broker
 from pulsar_spark.errors import CheckpointError, LakehouseError
@@ -117,7 +118,7 @@ def test_doctor_reports_a_torn_file_and_that_the_reason_in_a_torn_note_is_lost(
     folder = folder_of(settings)
     (folder / IDENTITY).write_text(content)
     (folder / GIVEN_UP).write_text(content)
-    [(what, remedy)] = disagreements(settings, QUERY, [])
+    [(what, remedy)] = disagreements(Lake(settings), QUERY, [])
     assert what == f"{folder / IDENTITY} is empty or torn, perhaps by a power cut."
     assert "lakehouse reset" in remedy
     stopped = given_up(settings, QUERY)

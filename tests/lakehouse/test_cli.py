@@ -282,7 +282,7 @@ def test_forget_asks_first_and_fails_if_anything_is_left(
 
     def forgetting(*given: Any, **_: Any) -> Proof | None:
         found = [Found(users, [], [])]
-        return Proof(given[1], given[2], who) if given[4](who, found) else None
+        return Proof(given[1], who) if given[3](who, found) else None
 
     monkeypatch.setattr("lakehouse.erasure.run.forget", forgetting)
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
@@ -320,7 +320,7 @@ def test_gold_leaves_the_sql_port_to_up_unless_asked_to_serve(
     monkeypatch.setattr("lakehouse.runtime.run.spark_session", lambda *_: nullcontext())
     monkeypatch.setattr("lakehouse.up.sql_endpoint", serve)
     monkeypatch.setattr(
-        "gold.build.build_gold", lambda settings, **_: built.append(settings.sql_port)
+        "gold.build.build_gold", lambda lake, **_: built.append(lake.settings.sql_port)
     )
     port = int(os.environ["LAKEHOUSE_SQL_PORT"])
     assert run("gold", "--available-now").exit_code == 0

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from messages import item, message, order, user
-from model import Lake, Message
+from model import LakeModel, Message
 from personal import SECRET
 from pyspark.sql import SparkSession
 from s3_server import KEEPING, S3Server
@@ -17,7 +17,7 @@ from topic import declared
 
 from lake.settings.settings import SHOP_TOPICS, load_settings
 from lake.streams.checkpoint import claim
-from lake.tables.arrow import DirectTable
+from lake.tables.lake import Lake
 from lake.tables.storage import in_bucket
 from lakehouse.erasure.object_versions import sdk
 from lakehouse.erasure.run import forget
@@ -156,10 +156,10 @@ def test_a_person_is_gone_from_every_file_and_everything_else_continues(
     torn.unlink()
     assert_others_are_as_they_were(lake, [*first_batch(), *second_batch()])
     assert_books_agree(lake, {"bronze.users": 12, "bronze.orders": 8})
-    note = DirectTable(FORGOTTEN, settings).rows(["topic", "reason", "messages"])
+    note = Lake(settings).table(FORGOTTEN).arrow.rows(["topic", "reason", "messages"])
     assert note == [{"topic": "users", "reason": "asked for", "messages": 10}] * 2
-    open_ = lake.table("quarantine").where("status = 'open'").collect()
-    assert [bytes(row.payload) for row in open_] == [OTHER]
+    open_ = lake.rows("quarantine", "status = 'open'")
+    assert [row["payload"] for row in open_] == [OTHER]
 
     lake.put(late())
     lake.refine()
@@ -172,14 +172,14 @@ def test_a_person_is_gone_from_every_file_and_everything_else_continues(
 
     assert run(lake) is not None
     assert traces(lake) == {}
-    note = DirectTable(FORGOTTEN, settings).rows(["person", "messages"])
+    note = Lake(settings).table(FORGOTTEN).arrow.rows(["person", "messages"])
     assert run(lake) is not None
-    again = DirectTable(FORGOTTEN, settings).rows(["person", "messages"])
+    again = Lake(settings).table(FORGOTTEN).arrow.rows(["person", "messages"])
     assert again == note, "a run that finds nothing adds no record"
     if in_bucket(settings):  # this server cannot delete folders with old versions
         return
     state = contents(lake)
-    rebuild(lake.spark, settings, lake.topics)
+    rebuild(lake.spark, Lake(settings, lake.topics))
     assert contents(lake) == state, "a rebuilt silver has the same contents"
     assert traces(lake) == {}
 
@@ -188,8 +188,7 @@ def run(lake: Kept, **other: Any) -> Proof | None:
     settings = lake.settings.model_copy(update=other)
     return forget(
         lake.spark,
-        settings,
-        lake.topics,
+        Lake(settings, lake.topics),
         str(CANARY),
         lambda who, found: str(CANARY) in who.pseudonyms,
         reason="asked for",
@@ -225,7 +224,7 @@ def assert_others_are_as_they_were(lake: Kept, sent: list[Message]) -> None:
     """Compare with the oracle, for which the person's messages are tombstones of pseudonyms."""
     topic = lake.topics.topics["users"]
     names = {key: int(pseudonym(SECRET.encode(), topic, str(key))) for key in (CANARY, MERGED)}
-    right = Lake()
+    right = LakeModel()
     for begin, end in ((0, len(first_batch())), (len(first_batch()), len(sent))):
         right.batch([concealed(each, names) for each in sent[begin:end]])
     assert lake.current("users") == right.current("users")
@@ -243,11 +242,11 @@ def assert_others_are_as_they_were(lake: Kept, sent: list[Message]) -> None:
             }
             expected = {**expected, "user": row["user"], "user_position": row["user_position"]}
         assert row == expected
-    spent = {row.user_id: row.email_address for row in lake.table("spent").collect()}
+    spent = {row["user_id"]: row["email_address"] for row in lake.rows("spent")}
     assert spent.keys() == {row["user_id"] for row in found.values()}
     assert {spent[name] for name in names.values() if name in spent} == {None}
-    history = lake.table("users_history").where("NOT is_deleted").collect()
-    assert {row.id for row in history} == lake.current("users").keys()
+    history = lake.rows("users_history", "NOT is_deleted")
+    assert {row["id"] for row in history} == lake.current("users").keys()
 
 
 def concealed(each: Message, names: dict[int, int]) -> Message:
@@ -261,7 +260,7 @@ def concealed(each: Message, names: dict[int, int]) -> Message:
 
 
 def assert_books_agree(lake: Kept, rows: dict[str, int]) -> None:
-    status = {line.table: line for line in lake_status(lake.settings, lake.topics)}
+    status = {line.table: line for line in lake_status(lake.lake)}
     assert {name: status[name].rows for name in rows} == rows
     booked = status["silver.reconciliation"].note
     assert " = " in booked, booked

@@ -11,12 +11,11 @@ import pytest
 import vl_convert
 from browser import chromium
 from bs4 import BeautifulSoup
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from gold.dbt.docs import docs_page
 from lake.settings.settings import LakeSettings, load_settings
-from lake.tables.table import delta_tables
-from lake.topics.topic_file import load_topics
+from lake.tables.lake import Lake
 from lakehouse.report import write_report
 from lakehouse.report.blocks import Figure
 from lakehouse.report.sales import revenue_over_time
@@ -211,7 +210,7 @@ def fill_gold(settings: LakeSettings) -> None:
 
 
 def report(settings: LakeSettings, out: Path | None = None) -> Page:
-    return Page(write_report(settings, load_topics(settings.topics), out, now=NOW))
+    return Page(write_report(Lake(settings), out, now=NOW))
 
 
 @pytest.fixture
@@ -408,7 +407,7 @@ def test_bars_cover_a_day_a_month_or_a_year_depending_on_the_span(
         {**sale, "day": dt.date(2025, 1, 3)},
         {**sale, "day": last},
     )
-    [figure] = revenue_over_time(Snapshot(settings))
+    [figure] = revenue_over_time(Snapshot(Lake(settings)))
     assert isinstance(figure, Figure)
     assert [bar["start"] for bar in values(figure.spec)] == starts
 
@@ -435,8 +434,8 @@ def test_empty_tables_say_that_they_are_empty(settings: LakeSettings) -> None:
     fill_silver(settings)
     fill_gold(settings)
     for layer in ("silver", "gold"):
-        for path in delta_tables(settings, layer).values():
-            DeltaTable(path).delete()
+        for table in Lake(settings).tables(layer).values():
+            table.log().delete()
     written = report(settings)
     assert written.notices()[:2] == ["No orders yet. Send some with lakehouse publish."] * 2
     assert written.rows("Strongest affinities") == [["none"]]

@@ -124,7 +124,7 @@ def decode(topic: str, payload: bytes) -> dict[str, Any]:
 
 
 @dataclass
-class Lake:
+class LakeModel:
     """The expected contents of silver after the batches so far."""
 
     states: dict[str, dict[int, tuple[Position, dict[str, Any] | None]]] = field(

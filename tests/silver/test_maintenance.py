@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from messages import item, message, order, user
-from model import Lake
+from model import LakeModel
 from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
 from bronze import upkeep
 from lake.settings.settings import load_settings
-from lake.tables.arrow import DirectTable
+from lake.tables.lake import Lake
 from pulsar_spark.errors import SettingsError
 from silver import maintenance
 from silver.contract.tables import CUTS, silver_tables
@@ -38,8 +38,8 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_continue(
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_BATCHES", 1)
     monkeypatch.setattr(upkeep, "MANY_SMALL_FILES", 3)
-    lake, model = SilverLake(spark, tmp_path), Lake()
-    [running] = refine(spark, lake.settings, lake.topics)
+    lake, model = SilverLake(spark, tmp_path), LakeModel()
+    [running] = refine(spark, lake.lake)
     for turn in range(4):
         batch = [
             message("users", turn, turn % 2, user(turn % 2, lastName=f"v{turn}")),
@@ -75,16 +75,17 @@ def test_once_a_day_rows_are_sorted_by_key_where_many_files_span_the_same_keys(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "MANY_OVERLAPPING_FILES", 3)
-    lake, model = SilverLake(spark, tmp_path), Lake()
-    state = next(table for table in silver_tables(lake.topics) if table.name == "users_state")
-    [running] = refine(spark, lake.settings, lake.topics)
+    lake, model = SilverLake(spark, tmp_path), LakeModel()
+    [spec] = [spec for spec in silver_tables(lake.topics) if spec.name == "users_state"]
+    state = lake.lake.table(spec)
+    [running] = refine(spark, lake.lake)
 
     def refine_users(turn: int, *keys: int) -> float:
         batch = [message("users", turn * 10 + n, key, user(key)) for n, key in enumerate(keys)]
         lake.put(batch)
         running.query.processAllAvailable()
         model.batch(batch)
-        return DirectTable(state, lake.settings).overlap("id")
+        return state.arrow.overlap("id")
 
     assert refine_users(1, 0, 9) == 1
     assert refine_users(2, 1, 8) == 2
@@ -95,16 +96,16 @@ def test_once_a_day_rows_are_sorted_by_key_where_many_files_span_the_same_keys(
     assert refine_users(4, 2, 25) == 1
     running.stop()
     assert lake.current("users") == model.current("users")
-    history = DeltaTable(state.path(lake.settings)).history()
+    history = state.log().history()
     assert any("zOrderBy" in str(each.get("operationParameters")) for each in history)
 
 
 def test_commits_delete_the_logs_of_versions_that_are_no_longer_kept(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    settings = load_settings(home=tmp_path)
-    CUTS.create(settings)
-    table, log = DirectTable(CUTS, settings), Path(CUTS.path(settings)) / "_delta_log"
+    cuts = Lake(load_settings(home=tmp_path)).table(CUTS)
+    cuts.create()
+    table, log = cuts.arrow, Path(cuts.path) / "_delta_log"
     for number in range(150):
         table.append_once([CUT | {"silver_batch": number}], "test", number)
     old = time.time() - EIGHT_DAYS
@@ -113,7 +114,7 @@ def test_commits_delete_the_logs_of_versions_that_are_no_longer_kept(
     for number in range(150, 250):
         table.append_once([CUT | {"silver_batch": number}], "test", number)
     assert 100 <= len(list(log.glob("*.json"))) <= 202
-    assert CUTS.read(spark, settings).count() == 250, "Spark can read the table, too"
+    assert cuts.rows(spark).count() == 250, "Spark can read the table, too"
 
 
 def test_a_retention_that_readers_could_not_survive_is_refused() -> None:

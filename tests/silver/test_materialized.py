@@ -208,5 +208,5 @@ def test_records_replayed_from_the_quarantine_are_in_the_views(
     )
     lake.refine()
     lake.topics = declared(tmp_path, text)
-    replay(spark, lake.settings, lake.topics, Selection())
+    replay(spark, lake.lake, Selection())
     assert rows(lake.table("towns").drop("silver_batch")) == {("bath", "1"), ("york", "1")}

@@ -10,6 +10,7 @@ from silver_lake import SilverLake
 from topic import declared
 
 from lake.streams.checkpoint import claim
+from lake.tables.lake import Lake
 from lake.topics.topic import snake_case
 from pulsar_spark.errors import CheckpointError, SettingsError
 from silver import quarantine
@@ -45,44 +46,43 @@ def loosen(lake: SilverLake) -> None:
 
 
 def balance(lake: SilverLake, topic: str) -> dict[str, int]:
-    books = lake.table("reconciliation").where(f"topic = '{topic}'").groupBy().sum().collect()[0]
-    found = {name: books[f"sum({name})"] for name in ("applied", "superseded")}
-    found |= {name: books[f"sum({name})"] for name in ("quarantined", "discarded")}
-    assert books["sum(messages_in)"] == sum(found.values())
+    names = ("applied", "superseded", "quarantined", "discarded")
+    found = {name: lake.audited(name)[topic] for name in names}
+    assert lake.audited()[topic] == sum(found.values())
     return found
 
 
 def test_the_quarantine_is_shown_by_topic_and_reason(lake: SilverLake) -> None:
-    found = {(line[0], line[1]): line[3] for line in summary(lake.settings)}
+    found = {(line[0], line[1]): line[3] for line in summary(Lake(lake.settings))}
     assert found == {
         ("people", MISSING): 2,
         ("people", "field 'id' is not of type int"): 1,
         ("visits", "field 'place' is missing"): 1,
     }
-    [record] = records(lake.settings, Selection("visits"), limit=5)
+    [record] = records(Lake(lake.settings), Selection("visits"), limit=5)
     assert record[2:5] == ("1:2:0:0", "8", '{"id": 8, "person": 1}')
-    assert len(records(lake.settings, Selection(reason=MISSING), limit=1)) == 1
+    assert len(records(Lake(lake.settings), Selection(reason=MISSING), limit=1)) == 1
 
 
 def test_after_a_fix_each_record_is_applied_once_and_the_rest_stays(lake: SilverLake) -> None:
     loosen(lake)
-    done = replay(lake.spark, lake.settings, lake.topics, Selection())
+    done = replay(lake.spark, lake.lake, Selection())
     assert (done["applied"], done["superseded"]) == (2, 1)
-    rows = {row["id"]: row["name"] for row in lake.table("people_state").collect()}
+    rows = {row["id"]: row["name"] for row in lake.rows("people_state")}
     assert rows == {1: None, 2: "newer"}
-    visits = {row["id"]: row for row in lake.table("enriched_visits").collect()}
+    visits = {row["id"]: row for row in lake.rows("enriched_visits")}
     assert set(visits) == {7, 8}
     assert visits[7]["visitor"]["id"] == 1, "the replayed record completes the visit"
     assert visits[7]["missing_lookups"] == 0
-    assert [line[1] for line in summary(lake.settings)] == ["field 'id' is not of type int"]
+    assert [line[1] for line in summary(Lake(lake.settings))] == ["field 'id' is not of type int"]
     assert balance(lake, "people") == {
         **{"applied": 2, "superseded": 1},
         **{"quarantined": 1, "discarded": 0},
     }
-    assert not replay(lake.spark, lake.settings, lake.topics, Selection()).total()
+    assert not replay(lake.spark, lake.lake, Selection()).total()
     lake.put([json_message("people", 5, id=9, name="later")])
     lake.refine()
-    assert lake.table("people_state").count() == 3
+    assert len(lake.rows("people_state")) == 3
 
 
 def test_a_replay_that_died_before_its_audit_is_finished_by_the_next(
@@ -94,13 +94,13 @@ def test_a_replay_that_died_before_its_audit_is_finished_by_the_next(
         message = "killed here"
         raise RuntimeError(message)
 
-    number = quarantine._last_number(lake.settings) - 1  # noqa: SLF001
+    number = quarantine._last_number(Lake(lake.settings)) - 1  # noqa: SLF001
     with monkeypatch.context() as patch:
         patch.setattr(quarantine, "finish_last", lambda *_: number)
         patch.setattr(quarantine, "_book", die)
         with pytest.raises(RuntimeError, match="killed here"):
-            replay(lake.spark, lake.settings, lake.topics, Selection())
-    replay(lake.spark, lake.settings, lake.topics, Selection())
+            replay(lake.spark, lake.lake, Selection())
+    replay(lake.spark, lake.lake, Selection())
     assert balance(lake, "people")["applied"] == 2
     assert balance(lake, "visits") == {
         **{"applied": 2, "superseded": 0},
@@ -109,16 +109,16 @@ def test_a_replay_that_died_before_its_audit_is_finished_by_the_next(
 
 
 def test_discarded_records_stay_discarded_and_are_not_replayed(lake: SilverLake) -> None:
-    done = discard(lake.spark, lake.settings, lake.topics, Selection("people", MISSING))
+    done = discard(lake.spark, lake.lake, Selection("people", MISSING))
     assert done["discarded"] == 2
     loosen(lake)
-    replay(lake.spark, lake.settings, lake.topics, Selection("people"))
-    assert {row["id"] for row in lake.table("people_state").collect()} == {2}
+    replay(lake.spark, lake.lake, Selection("people"))
+    assert {row["id"] for row in lake.rows("people_state")} == {2}
     assert balance(lake, "people") == {
         **{"applied": 1, "superseded": 0},
         **{"quarantined": 1, "discarded": 2},
     }
-    statuses = {(line[1], line[2]): line[3] for line in summary(lake.settings)}
+    statuses = {(line[1], line[2]): line[3] for line in summary(Lake(lake.settings))}
     assert statuses[MISSING, "discarded"] == 2
 
 
@@ -140,12 +140,12 @@ def test_fields_may_have_the_names_of_message_attributes(
     )
     lake.refine()
     columns = [snake_case(name) for name in names]
-    [known] = lake.table("people_state").select(*columns).collect()
-    [enriched] = lake.table("enriched_visits").collect()
-    assert tuple(known) == tuple(person.values())
+    [known] = lake.rows("people_state")
+    [enriched] = lake.rows("enriched_visits")
+    assert [known[name] for name in columns] == [*person.values()]
     assert [enriched[name] for name in columns] == [*visit.values()]
     assert [enriched["visitor"][name] for name in columns] == [*person.values()]
-    refused = [(row[0], *row[2:5]) for row in records(lake.settings, Selection(), limit=5)]
+    refused = [(row[0], *row[2:5]) for row in records(Lake(lake.settings), Selection(), limit=5)]
     assert {(topic, place, key) for topic, place, key, _ in refused} == {
         ("people", "1:2:0:0", "2"),
         ("visits", "1:2:0:0", "4"),
@@ -155,7 +155,7 @@ def test_fields_may_have_the_names_of_message_attributes(
 def test_a_replay_is_refused_beside_the_stream_and_for_unknown_topics(lake: SilverLake) -> None:
     held = claim(lake.settings, QUERY)
     with pytest.raises(CheckpointError, match="already runs in another process"):
-        replay(lake.spark, lake.settings, lake.topics, Selection())
+        replay(lake.spark, lake.lake, Selection())
     held.release()
     with pytest.raises(SettingsError, match="'person' is not in the topic file"):
-        replay(lake.spark, lake.settings, lake.topics, Selection("person"))
+        replay(lake.spark, lake.lake, Selection("person"))

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
-from lake.tables.swap import LinkedTable
+from lake.tables.lake import Lake
+from lake.tables.swap import Swap
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from silver import rebuild as rebuild_module
 from silver.audit.snapshots import last_batch
@@ -60,7 +61,7 @@ def rows(lake: SilverLake) -> dict[str, list[str]]:
 def commits_of(lake: SilverLake) -> Iterator[tuple[int, str | None]]:
     """Yield the time in ns and the write mode of each commit of silver."""
     for table in silver_tables(lake.topics):
-        for file in Path(table.path(lake.settings), "_delta_log").glob("*.json"):
+        for file in Path(Lake(lake.settings).table(table).path, "_delta_log").glob("*.json"):
             actions = map(json.loads, file.read_text().splitlines())
             [told] = [action["commitInfo"] for action in actions if "commitInfo" in action]
             yield file.stat().st_mtime_ns, told["operationParameters"].get("mode")
@@ -92,7 +93,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     for begin, end in ((0, 12), (12, 20)):
         lake.put(history(begin, end))
         lake.refine()
-    discard(spark, lake.settings, lake.topics, Selection(reason="field 'id' is not of type int"))
+    discard(spark, lake.lake, Selection(reason="field 'id' is not of type int"))
     return lake
 
 
@@ -102,8 +103,8 @@ def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
     fresh = SilverLake(spark, tmp_path / "fresh", declared(tmp_path, AFTER))
     fresh.put([*history(0, 12), *history(12, 20)])
     fresh.refine()
-    discard(spark, fresh.settings, fresh.topics, Selection(reason="field 'id' is not of type int"))
-    before = last_batch(lake.settings)
+    discard(spark, fresh.lake, Selection(reason="field 'id' is not of type int"))
+    before = last_batch(Lake(lake.settings))
     lake.topics = fresh.topics
     with pytest.raises(LakehouseError, match="lakehouse replay --table silver"):
         lake.refine()
@@ -113,30 +114,30 @@ def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
 
     commits: list[bool] = []
 
-    def commits_one(table: LinkedTable, *, whole: bool) -> int:
+    def commits_one(table: Swap, *, whole: bool) -> int:
         if commits:
             raise KeyboardInterrupt
         commits.append(whole)
         return commit(table, whole=whole)
 
-    commit = LinkedTable.commit
+    commit = Swap.commit
     with readers(lake) as seen:
         for target, name, dying in (
-            (LinkedTable, "commit", commits_one),
+            (Swap, "commit", commits_one),
             (rebuild_module, "last_batch", dies),
         ):
             with monkeypatch.context() as patch:
                 patch.setattr(target, name, dying)
                 with pytest.raises(KeyboardInterrupt):
-                    rebuild(spark, lake.settings, lake.topics)
+                    rebuild(spark, lake.lake)
         interrupted = "`lakehouse replay --table silver` was interrupted"
         with pytest.raises(CheckpointError, match=interrupted):
             lake.refine()
-        rebuild(spark, lake.settings, lake.topics)
+        rebuild(spark, lake.lake)
     assert rows(lake) == rows(fresh)
     assert set(seen) <= {12, 20}, "readers never see a partial rebuild"
-    assert lake.table("enriched_visits").where(f"minutes > {2**40}").count() == 3
-    assert lake.table("enriched_visits").where(f"silver_batch <= {before}").isEmpty()
+    assert len(lake.rows("enriched_visits", f"minutes > {2**40}")) == 3
+    assert not lake.rows("enriched_visits", f"silver_batch <= {before}")
 
     for each in (lake, fresh):
         each.put(history(20, 26))
@@ -155,22 +156,22 @@ def test_a_replay_from_a_batch_continues_from_the_rows_of_that_time(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LinkedTable, "commit", dies)
+        patch.setattr(Swap, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
-            rebuild(spark, lake.settings, lake.topics)
-    first, when = snapshot_at(lake.settings, "0"), DeltaTable(CUTS.path(lake.settings))
+            rebuild(spark, lake.lake)
+    first, when = snapshot_at(lake.lake, "0"), lake.lake.table(CUTS).log()
     assert when.version() == 3
-    assert snapshot_at(lake.settings, first.committed_at.isoformat()) == first
+    assert snapshot_at(Lake(lake.settings), first.committed_at.isoformat()) == first
     for moment in ("99", "2000-01-01T00:00:00Z"):
         with pytest.raises(SettingsError, match="no snapshot of silver"):
-            snapshot_at(lake.settings, moment)
+            snapshot_at(Lake(lake.settings), moment)
     with pytest.raises(SettingsError, match="ISO 8601"):
-        snapshot_at(lake.settings, "yesterday")
-    rebuild(spark, lake.settings, lake.topics, first)
+        snapshot_at(Lake(lake.settings), "yesterday")
+    rebuild(spark, lake.lake, first)
     assert rows(lake) == expected
     operations = [operation for _, operation in sorted(commits_of(lake))]
     replaced = [n for n, operation in enumerate(operations) if operation == "Overwrite"]
     assert len(replaced) == len(silver_tables(lake.topics)) - 1, "all tables except the snapshots"
     assert replaced == [*range(replaced[0], replaced[-1] + 1)], "the swaps are consecutive"
-    kept = lake.table("enriched_visits").where("silver_batch = 0").count()
+    kept = len(lake.rows("enriched_visits", "silver_batch = 0"))
     assert kept > 0, "earlier rows are taken over"

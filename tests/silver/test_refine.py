@@ -2,15 +2,16 @@
 
 import itertools
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from messages import item, message, order, user
-from model import Lake, Message, Position
-from pyspark.sql import SparkSession
+from model import LakeModel, Message, Position
+from pyspark.sql import DataFrame, SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
-from lake.streams.checkpoint import source_offsets
+from lake.streams.checkpoint import BatchSpan, source_offsets
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ENVELOPE_DDL
 from silver.records import batch_stats
@@ -23,7 +24,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
     return SilverLake(spark, tmp_path)
 
 
-def assert_equal(lake: SilverLake, model: Lake) -> None:
+def assert_equal(lake: SilverLake, model: LakeModel) -> None:
     assert lake.current("users") == model.current("users")
     assert lake.current("items") == model.current("items")
     assert lake.enriched() == model.enriched
@@ -62,7 +63,7 @@ def test_any_batch_split_with_disorder_and_duplicates_gives_the_models_tables(
     messages = history(1, 160)
     cuts = [0, *sorted(rng.sample(range(1, 160), 3)), 160]
     batches = [messages[begin:end] for begin, end in itertools.pairwise(cuts)]
-    model = Lake()
+    model = LakeModel()
     for number, small in ((0, 1000), (2, 0), (1, 0), (3, 1000)):
         monkeypatch.setattr(batch_stats, "FEW", small)
         batch = batches[number]
@@ -75,18 +76,15 @@ def test_any_batch_split_with_disorder_and_duplicates_gives_the_models_tables(
 
 def test_every_message_is_applied_superseded_or_quarantined(lake: SilverLake) -> None:
     """Invariants 2 and 7."""
-    model = Lake()
+    model = LakeModel()
     for batch in (history(7, 60), [message("orders", 100 + m, 1, b"") for m in range(3)]):
         lake.put(batch)
         lake.refine()
         model.batch(batch)
-    books = lake.table("reconciliation").groupBy("topic").sum().collect()
-    for row in books:
-        counted = row["sum(applied)"] + row["sum(superseded)"] + row["sum(quarantined)"]
-        assert row["sum(messages_in)"] == counted == model.messages[row["topic"]]
-        quarantined = {p for topic, p in model.quarantined if topic == row["topic"]}
-        assert row["sum(quarantined)"] == len(quarantined)
-    assert {row["topic"] for row in books} == {"users", "items", "orders"}
+    counted = [lake.audited(each) for each in ("applied", "superseded", "quarantined")]
+    assert lake.audited() == sum(counted, Counter()) == model.messages
+    assert lake.audited("quarantined") == Counter(topic for topic, _ in model.quarantined)
+    assert lake.audited().keys() == {"users", "items", "orders"}
 
 
 def test_an_early_order_is_incomplete_at_once_and_completed_by_the_next_batch(
@@ -109,7 +107,7 @@ def test_an_early_order_is_incomplete_at_once_and_completed_by_the_next_batch(
 
 def test_a_topic_may_be_added_to_an_existing_lake(lake: SilverLake) -> None:
     """Its place in the file does not matter; the other topics continue where they were."""
-    every, model = lake.topics, Lake()
+    every, model = lake.topics, LakeModel()
     first, second = [message("users", 1, 0, user(0))], history(13, 40)[2:]
     lake.topics = TopicFile(topics={"users": every.topics["users"]})
     lake.put(first)
@@ -122,13 +120,12 @@ def test_a_topic_may_be_added_to_an_existing_lake(lake: SilverLake) -> None:
     lake.refine()
     model.batch(second)
     assert_equal(lake, model)
-    booked = lake.table("reconciliation").groupBy("topic").sum("messages_in").collect()
-    assert dict(booked) == model.messages
+    assert lake.audited() == model.messages
 
 
 def test_empty_bronze_tables_give_empty_silver_tables(lake: SilverLake) -> None:
     lake.refine()
-    assert_equal(lake, Lake())
+    assert_equal(lake, LakeModel())
     lake.put([message("users", 1, 0, user(0))])
     lake.refine()
     assert set(lake.current("users")) == {0}
@@ -147,7 +144,7 @@ def test_silver_reads_no_snapshot_if_it_starts_before_anything_has_landed(
     assert begun.keys() == lake.topics.topics.keys()
     assert not any(offset["isStartingVersion"] for offset in begun.values())
     lines = [message("users", 1, 0, user(0)), message("orders", 1, 0, order(0, 0, 0, 0))]
-    model = Lake()
+    model = LakeModel()
     for line in lines:
         lake.put([line])
         model.batch([line])
@@ -163,7 +160,7 @@ def test_a_batch_that_fails_and_is_replayed_changes_nothing_twice(
     It is not the first batch, because Spark restarts with that one in a different way.
     """
     first, batch, later = (history(11, 60)[n : n + 20] for n in (0, 20, 40))
-    model = Lake()
+    model = LakeModel()
     lake.put(first)
     lake.refine()
     lake.put(batch)
@@ -183,9 +180,8 @@ def test_a_batch_that_fails_and_is_replayed_changes_nothing_twice(
     for each in (first, batch, later):
         model.batch(each)
     assert_equal(lake, model)
-    sums = lake.table("reconciliation").groupBy().sum().collect()[0]
-    assert sums["sum(messages_in)"] == 60
-    assert sums["sum(quarantined)"] == len(model.quarantined)
+    assert lake.audited().total() == 60
+    assert lake.audited("quarantined").total() == len(model.quarantined)
 
 
 def test_a_batch_that_has_appended_its_orders_runs_again_without_a_merge(
@@ -194,7 +190,7 @@ def test_a_batch_that_has_appended_its_orders_runs_again_without_a_merge(
     """After a kill between append and audit, a MERGE would have to read a large table."""
     known = [message("users", 1, 1, user(1)), message("items", 1, 1, item(1))]
     orders = [message("orders", n, n, order(n, 1, 1 + n % 2, 1)) for n in range(6)]
-    model = Lake()
+    model = LakeModel()
 
     def die(*_: object) -> None:
         message = "killed here"
@@ -218,16 +214,16 @@ def test_a_batch_that_lacks_messages_of_bronze_stops_the_job_and_is_not_audited(
     """Invariant 7: messages are counted from bronze's log, not from the rows read."""
     lake.put(history(6, 20))
     lake.refine()
-    books = lake.table("reconciliation").collect()
+    books = lake.rows("reconciliation")
     lake.put([message("orders", 100 + entry, 1, b"{}") for entry in range(3)])
     decode = Decoder.rows
     with monkeypatch.context() as patch:
         patch.setattr(Decoder, "rows", lambda *args: decode(*args).where("position.entry <> 101"))
         with pytest.raises(Exception, match=r"Batch 1 of silver does not add up for topic orders"):
             lake.refine()
-    assert lake.table("reconciliation").collect() == books
+    assert lake.rows("reconciliation") == books
     lake.refine()
-    assert lake.table("reconciliation").where("silver_batch = 1").first()["messages_in"] == 3
+    assert lake.audited(condition="silver_batch = 1").total() == 3
 
 
 def test_the_same_batch_run_twice_writes_nothing_the_second_time(
@@ -236,18 +232,18 @@ def test_the_same_batch_run_twice_writes_nothing_the_second_time(
     """Invariant 6 also holds if the batch had finished and only Spark's own commit was lost."""
     original = Refinery.refine
 
-    def twice(self: Refinery, batch: object, batch_id: int) -> None:
-        original(self, batch, batch_id)  # type: ignore[arg-type]
-        original(self, batch, batch_id)  # type: ignore[arg-type]
+    def twice(self: Refinery, batch: DataFrame, span: BatchSpan) -> None:
+        original(self, batch, span)
+        original(self, batch, span)
 
     monkeypatch.setattr(Refinery, "refine", twice)
     messages = history(5, 60)
     lake.put(messages)
     lake.refine()
-    model = Lake()
+    model = LakeModel()
     model.batch(messages)
     assert_equal(lake, model)
-    assert lake.table("reconciliation").count() == 3
+    assert len(lake.rows("reconciliation")) == 3
 
 
 def test_an_order_from_the_future_does_not_make_all_others_late(
@@ -255,16 +251,15 @@ def test_an_order_from_the_future_does_not_make_all_others_late(
 ) -> None:
     """If a producer's clock is wrong, the watermark does not pass the publish time."""
     lake = SilverLake(spark, tmp_path)
-    [running] = refine(spark, lake.settings, lake.topics)
+    [running] = refine(spark, lake.lake)
     published = round(PUBLISHED.timestamp() * 1000)
     for n, created in enumerate((9_999_999_999_999, published, published - 1)):
         lake.put([message("orders", n, n, order(n, 0, 0, 0, createdAt=created))])
         running.query.processAllAvailable()
     running.stop()
-    booked = lake.table("reconciliation").where("topic = 'orders'").orderBy("silver_batch")
-    found = [
-        (row["watermark"].astimezone(PUBLISHED.tzinfo), row["late"]) for row in booked.collect()
-    ]
+    booked = lake.rows("reconciliation", "topic = 'orders'")
+    booked.sort(key=lambda row: row["silver_batch"])
+    found = [(row["watermark"], row["late"]) for row in booked]
     assert found == [(PUBLISHED, 0), (PUBLISHED, 0), (PUBLISHED, 1)]
 
 
@@ -302,7 +297,7 @@ def test_poison_messages_end_where_the_model_puts_them_and_nothing_stops(lake: S
         message("orders", n, n, payload.replace(b'"invoiceId": 0', b'"invoiceId": %d' % n))
         for n, payload in enumerate(POISON.values())
     ]
-    model = Lake()
+    model = LakeModel()
     model.batch(batch)
     lake.put(batch)
     lake.refine()

@@ -7,12 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from lake.settings.settings import LakeSettings, load_settings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import APPEND_ONLY
+from lake.settings.settings import load_settings
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
+from lake.tables.spec import APPEND_ONLY
+from lake.tables.table import Table
 from silver.audit.reconcile import Watermarks
 from silver.audit.snapshots import last_batch, latest_snapshot
 from silver.audit.totals import AuditTotals
@@ -43,11 +45,11 @@ DECISIONS = [{**row(7, "orders"), "silver_batch": -1, "watermark": None}]
 
 
 @pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> LakeSettings:
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     """A lake with the append-only record tables of an earlier version, in many files."""
-    settings = load_settings(home=tmp_path)
+    lake = Lake(load_settings(home=tmp_path))
     for table in (CUTS, RECONCILIATION):
-        table.create(settings, {APPEND_ONLY: "true"})
+        lake.table(table).create({APPEND_ONLY: "true"})
     cuts = [
         {
             "silver_batch": number,
@@ -58,43 +60,41 @@ def lake(spark: SparkSession, tmp_path: Path) -> LakeSettings:
         for number in range(BATCHES)
     ]
     for begin in range(0, BATCHES, 100):
-        append(settings, CUTS.path(settings), cuts[begin : begin + 100])
-        append(settings, RECONCILIATION.path(settings), ROWS[2 * begin : 2 * (begin + 100)])
-    append(settings, RECONCILIATION.path(settings), DECISIONS)
-    return settings
+        append(lake.table(CUTS), cuts[begin : begin + 100])
+        append(lake.table(RECONCILIATION), ROWS[2 * begin : 2 * (begin + 100)])
+    append(lake.table(RECONCILIATION), DECISIONS)
+    return lake
 
 
-def append(settings: LakeSettings, path: str, rows: list[dict[str, Any]]) -> None:
-    table = DeltaTable(path)
+def append(table: Table, rows: list[dict[str, Any]]) -> None:
+    log = table.log()
     write_deltalake(
-        table, pa.Table.from_pylist(rows, pa.schema(table.schema().to_arrow())), mode="append"
+        log, pa.Table.from_pylist(rows, pa.schema(log.schema().to_arrow())), mode="append"
     )
 
 
-def told(settings: LakeSettings) -> tuple[object, ...]:
+def told(lake: Lake) -> tuple[object, ...]:
     """All values read from the audit and the snapshots, except for old times."""
-    audit = AuditTotals(settings)
+    audit = AuditTotals(lake)
     audit.read()
     totals = {topic: (audit.of_batches(topic), audit.now(topic)) for topic in TOPICS}
     return (
         totals,
-        Watermarks.read(settings, BATCHES),
-        latest_snapshot(settings),
-        last_batch(settings),
+        Watermarks.read(lake, BATCHES),
+        latest_snapshot(lake),
+        last_batch(lake),
     )
 
 
-def test_old_batches_become_one_row_and_the_totals_stay(
-    spark: SparkSession, lake: LakeSettings
-) -> None:
+def test_old_batches_become_one_row_and_the_totals_stay(spark: SparkSession, lake: Lake) -> None:
     before = told(lake)
     first_kept = next(n for n in range(BATCHES) if committed_at(n) >= NOW - dt.timedelta(days=7))
     for _ in range(2):  # the repetition, as after a crash, changes nothing
         drop_old_batches(lake, NOW)
         assert told(lake) == before
-        cuts = DirectTable(CUTS, lake).column("silver_batch").to_pylist()
+        cuts = lake.table(CUTS).arrow.column("silver_batch").to_pylist()
         assert sorted(cuts) == [*range(first_kept, BATCHES)]
-        audit = DirectTable(RECONCILIATION, lake).rows(["silver_batch", "topic", *COUNTS])
+        audit = lake.table(RECONCILIATION).arrow.rows(["silver_batch", "topic", *COUNTS])
         numbers = Counter(each["silver_batch"] for each in audit)
         assert numbers.pop(-1) == 1
         assert numbers == dict.fromkeys(range(first_kept - 1, BATCHES), len(TOPICS))
@@ -107,22 +107,22 @@ def test_old_batches_become_one_row_and_the_totals_stay(
             old = [each for each in ROWS[: 2 * first_kept] if each["topic"] == topic]
             assert {n: folded[n] for n in COUNTS} == {n: sum(r[n] for r in old) for n in COUNTS}
     for table in (CUTS, RECONCILIATION):
-        assert table.read(spark, lake).count() == DirectTable(table, lake).count_rows()
+        assert lake.table(table).rows(spark).count() == lake.table(table).arrow.count_rows()
 
 
 def test_a_kill_between_the_audit_and_the_snapshots_is_repaired_the_next_day(
-    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = told(lake)
-    delete = DirectTable.delete
+    delete = ArrowTable.delete
 
-    def kill(self: DirectTable, condition: str, *rest: Any) -> None:
+    def kill(self: ArrowTable, condition: str, *rest: Any) -> None:
         if "committed_at" in condition:
             raise KeyboardInterrupt
         delete(self, condition, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(DirectTable, "delete", kill)
+        patched.setattr(ArrowTable, "delete", kill)
         with pytest.raises(KeyboardInterrupt):
             drop_old_batches(lake, NOW)
     assert told(lake) == before
@@ -130,8 +130,8 @@ def test_a_kill_between_the_audit_and_the_snapshots_is_repaired_the_next_day(
     assert told(lake) == before
 
 
-def test_the_latest_snapshot_stays_however_old(lake: LakeSettings) -> None:
+def test_the_latest_snapshot_stays_however_old(lake: Lake) -> None:
     before = told(lake)
     drop_old_batches(lake, NOW + dt.timedelta(days=365))
     assert told(lake) == before
-    assert DirectTable(CUTS, lake).count_rows() == 1
+    assert lake.table(CUTS).arrow.count_rows() == 1

@@ -47,18 +47,18 @@ def test_a_field_that_is_added_anywhere_exists_from_then_on(lake: SilverLake) ->
         ]
     )
     lake.refine()
-    people = {row["id"]: (row["name"], row["town"]) for row in lake.table("people_state").collect()}
+    people = {row["id"]: (row["name"], row["town"]) for row in lake.rows("people_state")}
     assert people == {1: ("ada", None), 2: ("bob", "bath")}
-    visits = {row["id"]: row for row in lake.table("enriched_visits").collect()}
+    visits = {row["id"]: row for row in lake.rows("enriched_visits")}
     assert visits[2]["minutes"] == 5
-    assert visits[2]["visitor"].asDict() == {
+    assert visits[2]["visitor"] == {
         "id": 2,
         "town": "bath",
         "name": "bob",
         "is_deleted": False,
     }
     assert visits[3]["visitor"]["name"] == "ada"
-    assert visits[1]["visitor"].asDict() == {
+    assert visits[1]["visitor"] == {
         "id": 1,
         "town": None,
         "name": "ada",
@@ -83,7 +83,7 @@ def test_a_dropped_or_retyped_field_stops_with_a_clear_error(
     edit(lake, f"name = {OPTIONAL}\nfull_name = {OPTIONAL}")
     lake.put([json_message("people", 2, id=2, full_name="bob")])
     lake.refine()
-    rows = {r["id"]: (r["name"], r["full_name"]) for r in lake.table("people_state").collect()}
+    rows = {r["id"]: (r["name"], r["full_name"]) for r in lake.rows("people_state")}
     assert rows == {1: ("ada", None), 2: (None, "bob")}
 
 
@@ -106,5 +106,5 @@ def test_a_producer_that_changes_a_field_first_fills_the_quarantine(lake: Silver
         ]
     )
     lake.refine()
-    reasons = [row["reason"] for row in lake.table("quarantine").orderBy("position").collect()]
+    reasons = [row["reason"] for row in lake.refused()]
     assert reasons == ["field 'name' is missing", "field 'id' is not of type int"]

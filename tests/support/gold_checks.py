@@ -1,12 +1,11 @@
 """Comparison of a lake's gold with the result that plain Python computes from its silver."""
 
 import gold_model
-from deltalake import DeltaTable
 from personal import as_gold_sees
 from shop_lake import ShopLake
 
 from lake.settings.settings import LakeSettings
-from lake.tables.table import delta_tables
+from lake.tables.lake import Lake
 
 OWN = {"cuts", "runs"}
 
@@ -46,15 +45,15 @@ def assert_gold_is_right(lake: ShopLake) -> None:
 def published(settings: LakeSettings) -> dict[str, list[str]]:
     """Return the rows of all marts as sorted texts."""
     return {
-        name: sorted(map(str, DeltaTable(path).to_pyarrow_table().to_pylist()))
-        for name, path in delta_tables(settings, "gold").items()
+        name: sorted(map(str, table.log().to_pyarrow_table().to_pylist()))
+        for name, table in Lake(settings).tables("gold").items()
         if name not in OWN
     }
 
 
 def versions(settings: LakeSettings) -> dict[str, int]:
     return {
-        name: DeltaTable(path).version()
-        for name, path in delta_tables(settings, "gold").items()
+        name: table.log().version()
+        for name, table in Lake(settings).tables("gold").items()
         if name not in OWN
     }

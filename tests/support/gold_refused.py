@@ -29,9 +29,9 @@ from gold.lock import alone
 from gold.sql_client import query_endpoint
 from gold.tables import RUNS
 from lake.settings.settings import LakeSettings
-from lake.tables.arrow import DirectTable
+from lake.tables.lake import Lake
+from lake.tables.spec import APPEND_ONLY
 from lake.tables.sql import delta_at
-from lake.tables.table import APPEND_ONLY
 
 Readable = tuple[dict[str, list[str]], dict[str, int]]
 
@@ -75,9 +75,9 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gold.build.PROJECT", project)
         with pytest.raises(GoldError) as error:
-            build_gold(settings)
+            build_gold(Lake(settings))
     when_failed = _readable(settings)
-    runs = DirectTable(RUNS, settings).rows(["name", "outcome"], "status = 'fail'")
+    runs = Lake(settings).table(RUNS).arrow.rows(["name", "outcome"], "status = 'fail'")
     told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nobody_has_no_points")]
 
     staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
@@ -111,7 +111,7 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
 def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult:
     """Build and publish gold; dbt is paused while `act` runs, once the orders are staged."""
     staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
-    with alone(settings), prepare_build(settings) as build, ThreadPoolExecutor(1) as thread:
+    with alone(settings), prepare_build(Lake(settings)) as build, ThreadPoolExecutor(1) as thread:
         published = staged.history(1)[0]["version"]
         running = thread.submit(build.run)
 

@@ -10,7 +10,7 @@ from threading import Event
 from typing import Any
 
 from messages import item, order, user
-from model import Lake, Message, Position
+from model import LakeModel, Message, Position
 from shop_lake import ShopLake
 
 from lake.streams.supervisor import Stream
@@ -53,7 +53,7 @@ class LiveShop:
         self._sent: list[Message] = []
 
     def __enter__(self) -> "LiveShop":
-        create_topics(self._lake.settings, self._lake.topics)
+        create_topics(self._lake.lake)
         self._thread.start()
         return self
 
@@ -95,7 +95,7 @@ def assert_right(lake: ShopLake, sent: list[Message]) -> None:
     Looked-up rows and positions are not compared: the version of a user that an order gets depends
     on when the order was refined.
     """
-    model = Lake()
+    model = LakeModel()
     model.batch(sent)
     for topic in ("users", "items"):
         assert lake.current(topic) == model.current(topic)
@@ -112,8 +112,7 @@ def assert_right(lake: ShopLake, sent: list[Message]) -> None:
 
     assert facts(lake.enriched()) == facts(model.enriched)
     assert lake.quarantined() == set()
-    books = lake.table("reconciliation").where("silver_batch >= 0").groupBy().sum("messages_in")
-    assert books.collect()[0][0] == len(sent)
+    assert lake.audited(condition="silver_batch >= 0").total() == len(sent)
 
 
 @contextmanager

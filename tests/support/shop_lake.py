@@ -26,8 +26,8 @@ class ShopLake(LakeReader):
         Returns:
             The number of messages sent by topic.
         """
-        create_topics(self.settings, self.topics)
-        sent = publish(self.settings, self.topics, folder)
+        create_topics(self.lake)
+        sent = publish(self.lake, folder)
         self.catch_up()
         return sent
 
@@ -47,7 +47,7 @@ class ShopLake(LakeReader):
 
     def catch_up(self) -> None:
         """Bring bronze and silver up to date with the messages sent."""
-        await_streams(ingest(self.spark, self.settings, self.topics, available_now=True))
+        await_streams(ingest(self.spark, self.lake, available_now=True))
         self.refine()
 
 

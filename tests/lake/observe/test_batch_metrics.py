@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lake.observe import batch_metrics
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import Running, claim, start_query
+from lake.streams.checkpoint import BatchSpan, Running, claim, start_query
 from lake.streams.supervisor import Stream
 
 QUERY = "bronze.counted"
@@ -32,7 +32,7 @@ def test_each_batch_is_counted_once_and_the_end_of_a_run_is_noted(
     for _ in range(2):
         stop, of_run, running = Event(), [0], []
 
-        def run_batch(rows: DataFrame, _: int) -> None:
+        def run_batch(rows: DataFrame, _: BatchSpan) -> None:
             rows.count()
             running.append(sample("stream_running"))  # noqa: B023 - called in this turn only
             of_run[0] += 1  # noqa: B023

@@ -19,8 +19,9 @@ from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.batches import Batches
 from lake.streams.checkpoint import Running, claim
 from lake.streams.supervisor import Stream
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
 from lake.tables.storage import storage_options
-from lake.tables.table import TableSpec
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.log_masking import hide
 from pulsar_spark.schema import Column
@@ -62,13 +63,13 @@ def collector() -> Iterator[Collector]:
 
 
 def flow(settings: LakeSettings) -> Flow:
-    return Flow((), (table_place(settings, TABLE),))
+    return Flow((), (table_place(settings, Lake(settings).table(TABLE)),))
 
 
 def write(settings: LakeSettings, count: int) -> None:
     rows = pa.table({"id": list(range(count))})
     options = storage_options(settings)
-    write_deltalake(TABLE.path(settings), rows, mode="append", storage_options=options)
+    write_deltalake(Lake(settings).table(TABLE).path, rows, mode="append", storage_options=options)
 
 
 def states(collector: Collector) -> list[str]:
@@ -103,7 +104,7 @@ def test_each_run_is_reported_with_what_it_wrote(
     assert len({event["run"]["runId"] for event in events}) == 2
     [output] = events[0]["outputs"]
     called = output["namespace"].replace("file", "") + "/" + output["name"]
-    assert called.replace("//", "/") == TABLE.path(settings).replace("//", "/")
+    assert called.replace("//", "/") == Lake(settings).table(TABLE).path.replace("//", "/")
     assert output["namespace"] == ("file" if place == "settings" else "s3://lake")
 
 

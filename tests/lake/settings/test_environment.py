@@ -9,6 +9,7 @@ from s3_server import CREDENTIALS
 
 from gold.build import prepare_build
 from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker, start_broker
 from pulsar_spark.errors import SettingsError
 
@@ -40,7 +41,7 @@ def test_dbt_gets_the_password_of_the_endpoint_and_no_other_secret(
         monkeypatch.setenv(name, CANARY)
     monkeypatch.setenv("LAKEHOUSE_SQL_PASSWORD", "of-the-endpoint")
     monkeypatch.setenv("DBT_PARTIAL_PARSE", "false")
-    with prepare_build(load_settings(home=tmp_path)) as build:
+    with prepare_build(Lake(load_settings(home=tmp_path))) as build:
         found = environment_of(build.process.pid)
     assert [name for name, value in found.items() if CANARY in value] == []
     known = [name for name, value in found.items() if value == "of-the-endpoint"]

@@ -1,5 +1,6 @@
 """Tests how a query ends between two batches, and which error of a batch is passed on."""
 
+from collections.abc import Callable
 from threading import Event
 
 import pytest
@@ -7,10 +8,11 @@ from live_shop import DEADLINE_SECONDS
 from pyspark.sql import DataFrame, SparkSession
 
 from lake.settings.settings import LakeSettings
-from lake.streams.batches import RunBatch
-from lake.streams.checkpoint import Running, claim, start_query
+from lake.streams.checkpoint import BatchSpan, Running, claim, start_query
 from lake.streams.supervisor import Stream
 from pulsar_spark.errors import CheckpointError
+
+RunBatch = Callable[[DataFrame, BatchSpan], None]
 
 
 def stream_of(spark: SparkSession, settings: LakeSettings, run_batch: RunBatch) -> Stream:
@@ -32,12 +34,12 @@ def test_a_stop_lets_a_batch_finish_and_no_other_begins_until_the_next_start(
     for start in range(3):
         stop, batches = Event(), 2 * start + 2
 
-        def run_batch(rows: DataFrame, batch_id: int) -> None:
-            begun.append(batch_id)
+        def run_batch(rows: DataFrame, span: BatchSpan) -> None:
+            begun.append(span.id)
             rows.count()
             if len(begun) == batches:  # noqa: B023 - called in this turn of the loop only
                 stop.set()  # noqa: B023
-            finished.append(batch_id)
+            finished.append(span.id)
 
         stream = stream_of(spark, settings, run_batch)
         stream.keep(stop)
@@ -52,7 +54,7 @@ def test_an_error_of_our_own_keeps_its_class_and_attributes(
 ) -> None:
     error = CheckpointError("The table is another one.", "Restore it.")
 
-    def run_batch(_: DataFrame, __: int) -> None:
+    def run_batch(_: DataFrame, __: BatchSpan) -> None:
         raise error
 
     stream = stream_of(spark, settings, run_batch)
@@ -66,7 +68,7 @@ def test_a_batch_that_fails_during_a_stop_is_reported(
 ) -> None:
     stop, begun = Event(), Event()
 
-    def run_batch(_: DataFrame, __: int) -> None:
+    def run_batch(_: DataFrame, __: BatchSpan) -> None:
         begun.set()
         assert stop.wait(DEADLINE_SECONDS)
         message = "It does not add up."

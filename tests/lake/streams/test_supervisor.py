@@ -25,10 +25,11 @@ from topic import LiveTopic, Outgoing, events
 from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.batches import Batches
-from lake.streams.checkpoint import Running, claim, newest_batch, start_query
+from lake.streams.checkpoint import BatchSpan, Running, claim, newest_batch, start_query
 from lake.streams.failures import explain, may_pass
 from lake.streams.job import await_streams
 from lake.streams.supervisor import GIVEN_UP, Stream, given_up
+from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.errors import BrokerError, CheckpointError, LakehouseError
@@ -206,7 +207,7 @@ def test_a_batch_that_takes_too_long_to_stop_is_cancelled_without_an_error(
     impatient = settings.model_copy(update={"stop_seconds": 0.1})
     begun = Event()
 
-    def run_batch(rows: DataFrame, _: int) -> None:
+    def run_batch(rows: DataFrame, _: BatchSpan) -> None:
         begun.set()
         work(rows.sparkSession)
 
@@ -245,7 +246,7 @@ def test_a_stream_whose_planner_was_killed_lands_the_rest(
     topic = LiveTopic(settings.model_copy(update=own), "o", 1)
     first, rest = ([Outgoing(b"%d" % n) for n in each] for each in (range(5), range(5, 9)))
     before = planners()
-    with capture_logs() as logs, kept(ingest(spark, topic.settings, topic.topics)):
+    with capture_logs() as logs, kept(ingest(spark, Lake(topic.settings, topic.topics))):
         topic.send(first)
         until(lambda: len(payloads(topic.settings, "o")) == 5, "the first messages")
         [planner] = planners() - before
@@ -262,7 +263,7 @@ def test_a_repeated_batch_says_nothing_about_waiting_messages(
     topic = LiveTopic(settings.model_copy(update={"trigger": "0 seconds"}), "o", 1)
 
     def begin() -> Stream:
-        [stream] = ingest(spark, topic.settings, topic.topics)
+        [stream] = ingest(spark, Lake(topic.settings, topic.topics))
         until(lambda: stream.has_looked, "the first look of the stream")
         return stream
 
@@ -291,7 +292,7 @@ def test_a_poisoned_topic_does_not_keep_the_others_from_landing(
     topics = TopicFile(topics={**events("poisoned").topics, **events("good").topics})
 
     def land() -> None:
-        await_streams(ingest(spark, settings, topics, available_now=True))
+        await_streams(ingest(spark, Lake(settings, topics), available_now=True))
 
     for topic in (good, poisoned):
         topic.send([Outgoing(b"1")])
@@ -331,15 +332,15 @@ def test_a_sigterm_lets_the_current_batch_finish_and_no_other_begin(
         end(self, query)
         told.set()
 
-    def slow(self: Refinery, batch: DataFrame, batch_id: int) -> None:
+    def slow(self: Refinery, batch: DataFrame, span: BatchSpan) -> None:
         lake.put(lines[1:])
         os.kill(os.getpid(), signal.SIGTERM)
         assert told.wait(DEADLINE_SECONDS)
-        original(self, batch, batch_id)
+        original(self, batch, span)
 
     monkeypatch.setattr(Batches, "end", tell)
     monkeypatch.setattr(Refinery, "refine", slow)
-    await_streams(refine(spark, lake.settings, lake.topics))
+    await_streams(refine(spark, lake.lake))
     assert list(lake.enriched()) == [(0, 0)]
     monkeypatch.setattr(Refinery, "refine", original)
     lake.refine()

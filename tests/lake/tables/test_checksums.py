@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from lake.settings.settings import LakeSettings
 from lake.tables import checksums
-from lake.tables.arrow import DirectTable
-from lake.tables.table import Column, TableSpec
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
+from pulsar_spark.schema import Column
 
 TABLE = TableSpec(
     "bronze",
@@ -23,7 +24,7 @@ TABLE = TableSpec(
 
 
 def checksum(settings: LakeSettings, version: int) -> Path:
-    return Path(TABLE.path(settings), "_delta_log", f"{version:020d}.crc")
+    return Path(Lake(settings).table(TABLE).path, "_delta_log", f"{version:020d}.crc")
 
 
 def in_order(protocol: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def seen(spark: SparkSession, settings: LakeSettings) -> tuple[dict[str, Any], i
     delta = java.org.apache.spark.sql.delta.DeltaLog
     delta.clearCache()
     context.setJobGroup(group, group)
-    snapshot = delta.forTable(spark._jsparkSession, TABLE.path(settings)).update(  # noqa: SLF001
+    snapshot = delta.forTable(spark._jsparkSession, Lake(settings).table(TABLE).path).update(  # noqa: SLF001
         False, java.scala.Option.empty(), java.scala.Option.empty()
     )
     known = {
@@ -52,8 +53,8 @@ def seen(spark: SparkSession, settings: LakeSettings) -> tuple[dict[str, Any], i
 def test_a_checksum_file_agrees_with_the_log_and_saves_a_job(
     spark: SparkSession, settings: LakeSettings
 ) -> None:
-    TABLE.create(settings)
-    table = DirectTable(TABLE, settings)
+    Lake(settings).table(TABLE).create()
+    table = Lake(settings).table(TABLE).arrow
     for step, version in ((lambda: None, 0), (lambda: table.append([{"id": 1}]), 1)):
         step()
         with_checksum, jobs = seen(spark, settings)
@@ -65,19 +66,19 @@ def test_a_checksum_file_agrees_with_the_log_and_saves_a_job(
 
 
 def test_spark_continues_from_a_checksum_file(spark: SparkSession, settings: LakeSettings) -> None:
-    TABLE.create(settings)
-    table = DirectTable(TABLE, settings)
+    Lake(settings).table(TABLE).create()
+    table = Lake(settings).table(TABLE).arrow
     for n in range(3):
         table.append([{"id": n}, {"id": n + 10}])
-    spark.sql(f"UPDATE delta.`{TABLE.path(settings)}` SET id = id + 100 WHERE id = 2")
-    spark.sql(f"DELETE FROM delta.`{TABLE.path(settings)}` WHERE id IN (0, 10)")
+    spark.sql(f"UPDATE delta.`{Lake(settings).table(TABLE).path}` SET id = id + 100 WHERE id = 2")
+    spark.sql(f"DELETE FROM delta.`{Lake(settings).table(TABLE).path}` WHERE id IN (0, 10)")
     by_spark = json.loads(checksum(settings, 5).read_text())
     table.append([{"id": 7}])
     ours = json.loads(checksum(settings, 6).read_text())
     assert ours["numFiles"] == by_spark["numFiles"] + 1
     assert ours["protocol"] == in_order(by_spark["protocol"])
     assert ours["metadata"] == by_spark["metadata"]
-    rows = spark.read.format("delta").load(TABLE.path(settings)).select("id").collect()
+    rows = spark.read.format("delta").load(Lake(settings).table(TABLE).path).select("id").collect()
     assert sorted(row.id for row in rows) == [1, 7, 11, 12, 102]
     checksum(settings, 6).unlink()
     assert seen(spark, settings)[0]["bytes"] == ours["tableSizeBytes"]
@@ -87,8 +88,8 @@ def test_old_checksum_files_are_deleted(
     spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checksums, "KEPT_VERSIONS", 2)
-    TABLE.create(settings)
-    table = DirectTable(TABLE, settings)
+    Lake(settings).table(TABLE).create()
+    table = Lake(settings).table(TABLE).arrow
     for n in range(5):
         table.append([{"id": n}])
     assert [n for n in range(6) if checksum(settings, n).exists()] == [4, 5]

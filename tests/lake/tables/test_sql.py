@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.settings.settings import load_settings
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
 from lake.tables.sql import delta_at, identifier, literal
-from lake.tables.storage import open_table
-from lake.tables.table import TableSpec
 from lakehouse.erasure.purge import commit_nothing
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.schema import Column
@@ -24,9 +24,10 @@ def test_a_table_can_be_changed_and_read_whatever_its_folder_is_called(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     settings = load_settings(home=tmp_path / "home", lake=tmp_path / ODD)
-    table = TABLE.create(settings)
-    path = TABLE.path(settings)
-    TABLE.set_property(spark, settings, "lakehouse.it's", 'one\'s \\ "own"')
+    odd = Lake(settings).table(TABLE)
+    odd.create()
+    table, path = odd.log(), odd.path
+    odd.set_property(spark, "lakehouse.it's", 'one\'s \\ "own"')
     spark.sql(f"INSERT INTO {delta_at(path)} VALUES (1)")
     spark.sql(f"CREATE TABLE default.odd USING delta LOCATION {literal(path)}")
     try:
@@ -35,7 +36,7 @@ def test_a_table_can_be_changed_and_read_whatever_its_folder_is_called(
         assert spark.sql(feed).collect() == [(1,)]
     finally:
         spark.sql("DROP TABLE default.odd")
-    assert WIDER.evolve(spark, settings, open_table(settings, path)) == ["a`b"]
+    assert Lake(settings).table(WIDER).evolve(spark) == ["a`b"]
     commit_nothing(spark, path, "now's")
     table.update_incremental()
     known = table.metadata().configuration

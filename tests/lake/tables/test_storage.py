@@ -15,7 +15,8 @@ from bronze.upkeep import DAY, EVERY_BATCHES, MANY_SMALL_FILES, BronzeUpkeep
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.checkpoint import claim
 from lake.tables import storage
-from lake.tables.arrow import DirectTable
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from lake.tables.storage import (
     delete,
     delete_file,
@@ -33,7 +34,6 @@ from lake.tables.storage import (
     tables_below,
     written_at,
 )
-from lake.tables.table import bronze_table, delta_tables
 from lakehouse.operate import doctor
 from lakehouse.runtime.jars import read_lock
 from lakehouse.runtime.metastore import jar_groups
@@ -65,7 +65,7 @@ def append(lake: LakeSettings, place: str) -> None:
 
 
 def test_tables_are_found_read_linked_and_deleted(lake: LakeSettings) -> None:
-    assert delta_tables(lake, "gold") == {}
+    assert Lake(lake).tables("gold") == {}
     begun = time.time()
     for name in ("b", "a"):
         append(lake, lake.table_path("gold", name))
@@ -84,31 +84,33 @@ def test_tables_are_found_read_linked_and_deleted(lake: LakeSettings) -> None:
     delete(lake, place)
     delete(lake, place)
     assert (is_there(lake, place), is_there(lake, other)) == (False, True)
-    assert list(delta_tables(lake, "gold")) == ["b"]
+    assert list(Lake(lake).tables("gold")) == ["b"]
 
 
 def test_small_files_are_compacted_and_old_ones_are_deleted(
     lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake.model_copy(update={"history_days": 0})
+    table = Lake(lake).table(TABLE)
+    path = table.path
     deltalake.DeltaTable.create(
-        TABLE.path(lake),
+        path,
         deltalake.Schema.from_arrow(ROW.schema),
         configuration={"delta.deletedFileRetentionDuration": "interval 0 days"},
         storage_options=storage_options(lake),
     )
     for _ in range(MANY_SMALL_FILES):
-        append(lake, TABLE.path(lake))
-    small = DirectTable(TABLE, lake).files_below(1 << 20)
+        append(lake, path)
+    small = table.arrow.files_below(1 << 20)
     checkpoint = claim(lake, TABLE.full_name)
-    upkeep = BronzeUpkeep(lake, TABLE, checkpoint)
+    upkeep = BronzeUpkeep(Lake(lake), table, checkpoint)
     upkeep.run(1)
     two_days_ago = time.time() - 2 * DAY
     os.utime(Path(checkpoint.path) / "lakehouse.vacuumed", (two_days_ago, two_days_ago))
-    before = open_table(lake, TABLE.path(lake)).file_uris()
+    before = open_table(lake, path).file_uris()
     upkeep.run(EVERY_BATCHES)
-    [after] = open_table(lake, TABLE.path(lake)).file_uris()
-    assert (small, DirectTable(TABLE, lake).count_rows()) == (MANY_SMALL_FILES, MANY_SMALL_FILES)
+    [after] = open_table(lake, path).file_uris()
+    assert (small, table.arrow.count_rows()) == (MANY_SMALL_FILES, MANY_SMALL_FILES)
     assert not any(is_there(lake, file) for file in before)
     assert is_there(lake, after)
 
@@ -136,7 +138,7 @@ def test_files_are_listed_read_and_deleted_one_by_one(lake: LakeSettings) -> Non
 
 
 def test_concurrent_commits_all_succeed(bucket: LakeSettings) -> None:
-    place = TABLE.path(bucket)
+    place = Lake(bucket).table(TABLE).path
     append(bucket, place)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: append(bucket, place), range(24)))

@@ -9,6 +9,7 @@ from deltalake import write_deltalake
 from personal import hashed, protection
 
 from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.erasure.person import Person
 from lakehouse.erasure.verify import Proof
@@ -27,7 +28,7 @@ def settings(tmp_path: Path) -> LakeSettings:
 def found(settings: LakeSettings) -> dict[str, set[str]]:
     topics = load_topics(settings.topics)
     values = {"firstName": {NAME}, "lastName": set[str](), "emailAddress": {ADDRESS}}
-    proof = Proof(settings, topics, Person(topics.topics["users"], {str(KEY): "-1"}, values))
+    proof = Proof(Lake(settings, topics), Person(topics.topics["users"], {str(KEY): "-1"}, values))
     assert proof.values == ["emailAddress", "firstName"]
     return {part.where: {what for _, what in part.found} for part in proof.search() if part.found}
 

@@ -27,7 +27,8 @@ from gold.sql_client import SqlError
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.checkpoint import IDENTITY, UNFINISHED, WRITER, claim
 from lake.streams.supervisor import GIVEN_UP
-from lake.tables.table import bronze_table
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
 from lakehouse.operate import doctor
 from lakehouse.operate.doctor import GIB, Finding
 from lakehouse.runtime.broker import Broker
@@ -194,9 +195,9 @@ def landed(tmp_path: Path) -> LakeSettings:
 
 def test_a_checkpoint_and_a_table_that_agree_are_ok(landed: LakeSettings, tmp_path: Path) -> None:
     tables = [bronze_table("o")]
-    only(doctor.streams(landed, QUERY, tables), "ok", "agrees with its tables, batch 3")
+    only(doctor.streams(Lake(landed), QUERY, tables), "ok", "agrees with its tables, batch 3")
     new = load_settings(home=tmp_path / "new")
-    only(doctor.streams(new, QUERY, tables), "ok", "has not run yet")
+    only(doctor.streams(Lake(new), QUERY, tables), "ok", "has not run yet")
     assert not new.lake_dir.exists()
 
 
@@ -221,7 +222,7 @@ def test_whatever_keeps_a_stream_from_continuing_is_reported(
     landed: LakeSettings, file: str, content: str, says: str
 ) -> None:
     (Path(landed.checkpoint_path(QUERY)) / file).write_text(content)
-    only(doctor.streams(landed, QUERY, [bronze_table("o")]), "fail", says)
+    only(doctor.streams(Lake(landed), QUERY, [bronze_table("o")]), "fail", says)
 
 
 def test_a_missing_or_replaced_table_is_reported(landed: LakeSettings) -> None:
@@ -230,14 +231,18 @@ def test_a_missing_or_replaced_table_is_reported(landed: LakeSettings) -> None:
     shutil.rmtree(path)
     tables = [bronze_table("o")]
     only(
-        doctor.streams(landed, QUERY, tables),
+        doctor.streams(Lake(landed), QUERY, tables),
         "fail",
         "the table bronze.o no longer exists",
         "reset",
     )
     schema = pa.schema([("n", pa.int64())])
     DeltaTable.create(path, schema, configuration=writer, raise_if_key_not_exists=False)
-    only(doctor.streams(landed, QUERY, tables), "fail", "is not the table to which the checkpoint")
+    only(
+        doctor.streams(Lake(landed), QUERY, tables),
+        "fail",
+        "is not the table to which the checkpoint",
+    )
 
 
 class ToldAdmin:
@@ -263,7 +268,7 @@ def test_a_topic_with_a_torn_checkpoint_is_reported(
 ) -> None:
     (Path(landed.checkpoint_path(QUERY)) / IDENTITY).write_text("{")
     monkeypatch.setattr(PulsarAdmin, "partitions", lambda _, topic: [topic])
-    found = doctor.declared_topics(landed, events("o", 1))
+    found = doctor.declared_topics(Lake(landed, events("o", 1)))
     only(found, "fail", "empty or torn, perhaps by a power cut Restore the table")
 
 
@@ -276,7 +281,7 @@ def test_a_broker_that_does_not_answer_for_a_topic_is_reported_with_a_remedy(
 ) -> None:
     monkeypatch.setattr("pulsar_spark.broker.admin.DEADLINE_SECONDS", 0)
     monkeypatch.setattr(PulsarAdmin, "_send", lambda *_, **__: httpx.Response(status))
-    only(doctor.declared_topics(landed, events("o", 1)), "fail", says)
+    only(doctor.declared_topics(Lake(landed, events("o", 1))), "fail", says)
 
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -307,11 +312,15 @@ def test_messages_that_a_broker_may_drop_from_a_real_topic_are_reported(
     broker: Broker, settings: LakeSettings
 ) -> None:
     topics = events("o", 2)
-    only(doctor.declared_topics(settings, topics), "fail", "/o does not exist", "create-topics")
+    only(
+        doctor.declared_topics(Lake(settings, topics)), "fail", "/o does not exist", "create-topics"
+    )
     topic = LiveTopic(settings, "o", 1)
-    only(doctor.declared_topics(settings, topics), "warn", "1 partitions, but 2 are declared")
+    only(doctor.declared_topics(Lake(settings, topics)), "warn", "1 partitions, but 2 are declared")
     topics = events("o", 1)
-    only(doctor.declared_topics(settings, topics), "ok", "keeps messages that have not landed")
+    only(
+        doctor.declared_topics(Lake(settings, topics)), "ok", "keeps messages that have not landed"
+    )
     checkpoint = claim(settings, QUERY)
     path = f"persistent/{settings.pulsar_namespace}/o"
     with PulsarAdmin(settings.connection) as admin:
@@ -328,7 +337,7 @@ def test_messages_that_a_broker_may_drop_from_a_real_topic_are_reported(
         ).raise_for_status()
 
     def found() -> list[Finding]:
-        return list(doctor.declared_topics(settings, topics))
+        return list(doctor.declared_topics(Lake(settings, topics)))
 
     until(lambda: len(found()) == 2 and "0:00:00 old" not in found()[0].found, "the policies")
     assert {each.state for each in found()} == {"warn"}
@@ -339,6 +348,6 @@ def test_messages_that_a_broker_may_drop_from_a_real_topic_are_reported(
 
 
 def test_a_healthy_lake_passes_all_checks(shop_lake: ShopLake) -> None:
-    found = doctor.examine(shop_lake.settings, shop_lake.topics)
+    found = doctor.examine(shop_lake.lake)
     assert {each.check for each in found} >= {"stream silver", "topic orders", "broker", "disk"}
     assert [each for each in found if each.state != "ok" and each.check != "disk"] == []

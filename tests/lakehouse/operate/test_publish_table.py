@@ -15,6 +15,7 @@ from topic import declared
 
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.publish import create_topics
 from lakehouse.operate.publish_table import publish_table
@@ -77,7 +78,9 @@ def table(lake: ShopLake) -> DeltaTable:
 def send(lake: ShopLake) -> Send:
     def send_it() -> None:
         options: dict[str, Any] = {"key": KEY, "partitions": 2, "available_now": True}
-        running = publish_table(lake.spark, lake.settings, "gold.accounts", "accounts", **options)
+        running = publish_table(
+            lake.spark, Lake(lake.settings), "gold.accounts", "accounts", **options
+        )
         await_streams([running])
 
     return send_it
@@ -175,7 +178,7 @@ def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path, updates: str
 ) -> None:
     lake = ShopLake(spark, settings, declared(tmp_path, CAPTURED.format(updates=updates)))
-    create_topics(settings, lake.topics)
+    create_topics(Lake(settings, lake.topics))
     people = lake.topics.topics["people"]
     right: dict[int, str] = {}
 
@@ -199,7 +202,9 @@ def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     def consumed(topic: str) -> dict[int, str]:
         """Return the rows of a consumer that applies the topic from its beginning."""
         options: dict[str, Any] = {"key": ["id"], "available_now": True}
-        await_streams([publish_table(spark, settings, "silver.people_state", topic, **options)])
+        await_streams(
+            [publish_table(spark, Lake(settings), "silver.people_state", topic, **options)]
+        )
         rows: dict[int, str] = {}
         for message in sent(lake, topic):
             content = json.loads(message.payload)
@@ -217,7 +222,7 @@ def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     assert consumed("followed") == right == {4: "e", 1: "f"}
     capture(("d", 4, "e"), ("c", 5, "g"))
     then = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=2)
-    assert collect_tombstones(spark, settings, people, then) == 1
+    assert collect_tombstones(spark, Lake(settings), people, then) == 1
     assert consumed("followed") == right == {1: "f", 5: "g"}
     capture(("c", 4, "h"), ("c", 2, "i"))
     assert consumed("followed") == consumed("from-the-rows") == right
@@ -231,7 +236,7 @@ def test_an_aggregate_of_a_changelog_is_a_changelog(
 ) -> None:
     """Messages go to bronze, to a view with a key, and its changes to a topic again."""
     people = ShopLake(spark, settings, load_topics(PEOPLE))
-    create_topics(settings, people.topics)
+    create_topics(Lake(settings, people.topics))
 
     def change(*changes: tuple[int, str | None]) -> None:
         """Let people join an account or leave (None), then bring everything up to date."""
@@ -244,7 +249,7 @@ def test_an_aggregate_of_a_changelog_is_a_changelog(
         client.close()
         people.catch_up()
         name, options = "silver.people_per_account", {"key": ["account_id"], "available_now": True}
-        await_streams([publish_table(spark, settings, name, "accounts", **options)])
+        await_streams([publish_table(spark, Lake(settings), name, "accounts", **options)])
 
     change((1, "a"), (2, "a"), (3, "b"))
     change((2, "b"), (3, None))
@@ -264,7 +269,7 @@ def test_a_table_that_cannot_be_published_is_refused(lake: ShopLake, table: Delt
     def refused(says: str, name: str = "gold.accounts", **options: Any) -> None:
         options = {"key": KEY, "available_now": True, **options}
         with pytest.raises(SettingsError, match=says):
-            publish_table(lake.spark, lake.settings, name, "accounts", **options)
+            publish_table(lake.spark, Lake(lake.settings), name, "accounts", **options)
 
     refused("'accounts' is not a table name", "accounts")
     refused("The table gold.nothing does not exist", "gold.nothing")

@@ -7,6 +7,7 @@ from s3_server import S3Server
 
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim
+from lake.tables.lake import Lake
 from lake.tables.storage import is_table, storage_options
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.reset import reset, what_goes
@@ -24,12 +25,12 @@ def test_a_reset_empties_the_layers_and_leaves_other_objects(
     topics = load_topics(bucket.topics)
     running = claim(bucket, "silver")
     with pytest.raises(CheckpointError, match="already runs in another process"):
-        reset(bucket, topics)
+        reset(Lake(bucket, topics))
     assert all(is_table(bucket, place) for place in places)
     running.release()
     layers = [place.removesuffix("/one") for place in places]
     assert what_goes(bucket) == [*layers, str(bucket.lake_dir)]
-    reset(bucket, topics)
+    reset(Lake(bucket, topics))
     assert what_goes(bucket) == []
     assert not any(is_table(bucket, place) for place in places)
     assert neighbour.exists()

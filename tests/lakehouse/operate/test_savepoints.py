@@ -18,6 +18,7 @@ from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
+from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.operate import savepoints
 from lakehouse.operate.publish import create_topics
@@ -37,8 +38,8 @@ def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLak
 
 
 def start(lake: ShopLake) -> list[Stream]:
-    running = ingest(lake.spark, lake.settings, lake.topics)
-    return running + refine(lake.spark, lake.settings, lake.topics)
+    running = ingest(lake.spark, lake.lake)
+    return running + refine(lake.spark, lake.lake)
 
 
 def stop(running: list[Stream]) -> None:
@@ -47,7 +48,7 @@ def stop(running: list[Stream]) -> None:
 
 
 def batches(lake: ShopLake) -> int:
-    return last_batch(lake.settings) if CUTS.exists(lake.settings) else -1
+    return last_batch(Lake(lake.settings)) if Lake(lake.settings).table(CUTS).exists() else -1
 
 
 def rows(lake: ShopLake, table: str, version: int | None = None) -> list[str]:
@@ -64,16 +65,16 @@ def contents(lake: ShopLake) -> dict[str, list[str]]:
 
 
 def test_a_savepoint_ignores_partitions_that_silver_has_not_read(lake: ShopLake) -> None:
-    create_topics(lake.settings, lake.topics)
+    create_topics(lake.lake)
     lake.send("users", [(1, user(1))])
     lake.catch_up()
     lake.send("users", [(key, user(key)) for key in range(2, 20)])
-    await_streams(ingest(lake.spark, lake.settings, lake.topics, available_now=True))
-    landed = {row["partition"] for row in lake.table("users", "bronze").collect()}
+    await_streams(ingest(lake.spark, lake.lake, available_now=True))
+    landed = {row["partition"] for row in lake.rows("users", layer="bronze")}
     assert len(landed) == lake.topics.topics["users"].partitions > 1
-    early = savepoints.create(lake.settings, lake.topics, "early")
+    early = savepoints.create(lake.lake, "early")
     with PulsarAdmin(lake.settings.connection) as admin:
-        users = [position for _, position in early.positions(lake.settings, "users", admin)]
+        users = [position for _, position in early.positions(Lake(lake.settings), "users", admin)]
     assert len(users) == len(landed)
     assert users.count(START) == len(landed) - 1
 
@@ -81,8 +82,8 @@ def test_a_savepoint_ignores_partitions_that_silver_has_not_read(lake: ShopLake)
     fewer = TopicFile(topics={n: t for n, t in lake.topics.topics.items() if n != "orders"})
     for others, said in ((more, "'clicks' was added"), (fewer, "'orders' was removed")):
         with pytest.raises(SettingsError, match=said):
-            savepoints.restore(lake.spark, lake.settings, others, "early")
-    savepoints.drop(lake.settings, more, "early")
+            savepoints.restore(lake.spark, Lake(lake.settings, others), "early")
+    savepoints.drop(Lake(lake.settings, more), "early")
     assert savepoints.savepoints(lake.settings) == []
     with PulsarAdmin(lake.settings.connection) as admin:
         for name in ("users", "orders"):
@@ -98,45 +99,46 @@ def test_a_restored_lake_has_its_old_rows_continues_and_can_be_replayed(lake: Sh
         until(lambda: bool(rows(lake, "silver.enriched_orders")), "enriched orders")
         begun = batches(lake)
         until(lambda: batches(lake) > begun, "the end of the batch with these orders")
-        first = savepoints.create(lake.settings, lake.topics, "first")
+        first = savepoints.create(lake.lake, "first")
         until(lambda: batches(lake) >= first.silver_batch + 1, "a batch after the savepoint")
         with pytest.raises(CheckpointError, match="already runs in another process"):
-            savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
+            savepoints.restore(lake.spark, lake.lake, "first")
         stop(running)
         as_of = {table: rows(lake, table, version) for table, version in first.versions.items()}
         later = Path(lake.settings.table_path("gold", "later"))
         write_deltalake(later, pa.table({"points": [1]}))
-        savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
+        savepoints.restore(lake.spark, lake.lake, "first")
         assert contents(lake) == as_of
         assert not later.exists(), "gold built after the savepoint is deleted"
-        books = lake.table("reconciliation").groupBy().sum("messages_in").collect()[0][0]
-        assert books == sum(len(rows) for name, rows in as_of.items() if name[:6] == "bronze")
+        assert lake.audited().total() == sum(
+            len(rows) for name, rows in as_of.items() if name[:6] == "bronze"
+        )
 
-        again = savepoints.create(lake.settings, lake.topics, "again")
+        again = savepoints.create(lake.lake, "again")
         assert again.silver_batch == first.silver_batch
         running = start(lake)
         until(lambda: batches(lake) >= first.silver_batch + 1, "a batch after the restore")
         stop(running)
-        savepoints.restore(lake.spark, lake.settings, lake.topics, "again")
+        savepoints.restore(lake.spark, lake.lake, "again")
         assert contents(lake) == as_of
 
-        landing = ingest(lake.spark, lake.settings, lake.topics)
-        count = lake.table("orders", "bronze").count()
-        until(lambda: lake.table("orders", "bronze").count() > count, "bronze to continue")
-        rebuild(lake.spark, lake.settings, lake.topics)
+        landing = ingest(lake.spark, lake.lake)
+        count = len(lake.rows("orders", layer="bronze"))
+        until(lambda: len(lake.rows("orders", layer="bronze")) > count, "bronze to continue")
+        rebuild(lake.spark, lake.lake)
         sent = shop.stop()
         stop(landing)
     lake.catch_up()
     assert_right(lake, sent)
 
     assert [each.name for each in savepoints.savepoints(lake.settings)] == ["first", "again"]
-    savepoints.drop(lake.settings, lake.topics, "first")
+    savepoints.drop(lake.lake, "first")
     with pytest.raises(SettingsError, match="no savepoint 'first'. The existing ones are: again"):
-        savepoints.restore(lake.spark, lake.settings, lake.topics, "first")
+        savepoints.restore(lake.spark, lake.lake, "first")
     with pytest.raises(SettingsError, match="savepoint 'again' already exists"):
-        savepoints.create(lake.settings, lake.topics, "again")
+        savepoints.create(lake.lake, "again")
     with pytest.raises(SettingsError, match="'../x' is not a valid savepoint name"):
-        savepoints.create(lake.settings, lake.topics, "../x")
+        savepoints.create(lake.lake, "../x")
     versions = {
         table: DeltaTable(lake.settings.table_path(*table.split("."))).version() for table in as_of
     }
@@ -145,7 +147,7 @@ def test_a_restored_lake_has_its_old_rows_continues_and_can_be_replayed(lake: Sh
     )
     Path(orders.file_uris()[0]).unlink()
     with pytest.raises(LakehouseError, match="bronze.orders cannot go back.*Nothing was changed"):
-        savepoints.restore(lake.spark, lake.settings, lake.topics, "again")
+        savepoints.restore(lake.spark, lake.lake, "again")
     assert all(
         DeltaTable(lake.settings.table_path(*table.split("."))).version() == version
         for table, version in versions.items()

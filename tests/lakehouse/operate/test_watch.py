@@ -14,7 +14,7 @@ import pytest
 from lakehouse.commands.status import status
 from lakehouse.operate.status import TableStatus
 from lakehouse.operate.watch import watch
-from lakehouse.runtime.context import lake
+from lakehouse.runtime.context import current
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import BrokerError, LakehouseError
 
@@ -98,7 +98,7 @@ def _read(terminal: int) -> bytes:
 def test_a_format_that_cannot_be_watched_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    lake.begin(home=tmp_path)
+    current.begin(home=tmp_path)
     monkeypatch.setattr("lakehouse.operate.watch.watch", lambda *_: pytest.fail("watched"))
     with pytest.raises(LakehouseError, match="Remove --format json"):
         status(form="json", live=True)

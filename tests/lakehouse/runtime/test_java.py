@@ -81,7 +81,7 @@ def test_spark_has_the_configured_memory_and_options(
     given = java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
     assert f"-Xmx{suite_settings.driver_memory}" in given
     assert suite_settings.java_options
-    assert suite_settings.java_options in given
+    assert {*suite_settings.java_options.split()} <= {*given}
 
 
 @pytest.mark.parametrize(

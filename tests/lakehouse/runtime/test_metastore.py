@@ -37,13 +37,13 @@ PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
 REGISTER = """
 import json
 from lake.settings.settings import load_settings
-from lake.topics.topic_file import load_topics
+from lake.tables.lake import Lake
 from gold.catalog import register
 from lakehouse.runtime.session import build_session
 
 settings = load_settings()
 spark = build_session(settings, "test")
-register(spark, settings, load_topics(settings.topics))
+register(spark, Lake(settings))
 spark.sql("CREATE VIEW gold.names AS SELECT upper(name) AS name FROM bronze.people")
 started = "SELECT java_method('java.lang.System', 'getProperty', 'sun.java.command')"
 hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration().iterator()

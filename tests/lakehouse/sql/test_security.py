@@ -25,6 +25,7 @@ from gold.errors import GoldError
 from gold.sql_client import SqlError, connect, endpoint_running, plain_sasl, query_endpoint
 from gold.tables import BUILT
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lakehouse import cli
 from lakehouse.runtime.ports import free_port
 from lakehouse.sql.endpoint import start_endpoint
@@ -236,7 +237,7 @@ def test_lakehouse_sql_uses_the_password_from_the_environment(
 def test_dbt_builds_with_password_and_tls_and_nothing_shows_the_password(
     secured: LakeSettings, certificates: Path, tmp_path: Path
 ) -> None:
-    with prepare_build(secured, select="stg_orders") as build:
+    with prepare_build(Lake(secured), select="stg_orders") as build:
         children = psutil.Process().children(recursive=True)
         # A process that has ended but was not waited for has no command line.
         commands = [child.as_dict(["cmdline"], ad_value=[])["cmdline"] for child in children]
@@ -256,7 +257,7 @@ def test_dbt_does_not_connect_to_an_untrusted_server(
 ) -> None:
     stranger = changed(secured, sql_tls_trust_certs_file=certificates / "stranger.pem")
     with pytest.raises(GoldError, match="unable to get local issuer"):
-        build_gold(stranger, select="stg_orders")
+        build_gold(Lake(stranger), select="stg_orders")
     outcomes = []
     for settings in (secured, stranger):
         code, log = run_dbt(settings, tmp_path / "debug", ["debug", "--connection"], BUILT)

@@ -23,6 +23,7 @@ from topic import LiveTopic, Outgoing
 from bronze.ingest import ingest
 from lake.settings.settings import TOKEN_ENV, LakeSettings, load_settings
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import start_broker
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.broker.admin import PulsarAdmin
@@ -95,7 +96,7 @@ def own(secured: LakeSettings, tmp_path: Path) -> LakeSettings:
 
 
 def land(spark: SparkSession, topic: LiveTopic) -> list[bytes]:
-    await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
+    await_streams(ingest(spark, Lake(topic.settings, topic.topics), available_now=True))
     table = DeltaTable(topic.settings.table_path("bronze", "orders")).to_pyarrow_table()
     return sorted(table["payload"].to_pylist())
 

@@ -19,7 +19,9 @@ from topic import LiveTopic, Outgoing, Sent
 from bronze.ingest import ingest
 from bronze.landing import Landing
 from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import BatchSpan
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.errors import DataLossError, LakehouseError
 from pulsar_spark.options import PulsarOptions
@@ -343,14 +345,14 @@ def test_a_spark_stream_notices_messages_dropped_between_two_batches(
     topic.settings = topic.settings.model_copy(update=own)
     land, second, dropped = Landing.land, threading.Event(), threading.Event()
 
-    def wait_in_the_second(self: Landing, batch: Any, number: int) -> None:
-        if number == 1:
+    def wait_in_the_second(self: Landing, batch: Any, span: BatchSpan) -> None:
+        if span.id == 1:
             second.set()
             assert dropped.wait(60)
-        land(self, batch, number)
+        land(self, batch, span)
 
     monkeypatch.setattr(Landing, "land", wait_in_the_second)
-    [stream] = ingest(spark, topic.settings, topic.topics)
+    [stream] = ingest(spark, Lake(topic.settings, topic.topics))
     assert second.wait(60)
     [subscription] = Api(topic.settings).stats(f"{topic.name}-partition-0")["cursors"]
     skip_all(topic, subscription)

@@ -13,6 +13,7 @@ from bronze.ingest import ingest
 from bronze.lag import topic_lag
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.offsets import Position
@@ -32,7 +33,7 @@ def land(spark: SparkSession, topic: LiveTopic) -> Land:
     """A function that lands all messages with a new query and returns bronze in topic order."""
 
     def land_it() -> list[tuple[str | None, bytes | None]]:
-        await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
+        await_streams(ingest(spark, Lake(topic.settings, topic.topics), available_now=True))
         rows = DeltaTable(topic.settings.table_path("bronze", "kinds")).to_pyarrow_table()
         found = sorted(rows.to_pylist(), key=lambda r: (r["ledger"], r["entry"], r["batch_index"]))
         return [(row["key"], row["payload"]) for row in found]

@@ -16,6 +16,7 @@ from topic import LiveTopic
 from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
+from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker
 
 FIRST, LAST = 1, 253_402_300_799_999  # ms; an event time of 0 means none
@@ -104,7 +105,7 @@ def send(topic: LiveTopic, messages: list[Odd], **options: Any) -> None:
 
 def land(spark: SparkSession, topic: LiveTopic) -> list[dict[str, Any]]:
     """Land all messages and return bronze's rows, in the order of their positions."""
-    await_streams(ingest(spark, topic.settings, topic.topics, available_now=True))
+    await_streams(ingest(spark, Lake(topic.settings, topic.topics), available_now=True))
     rows = DeltaTable(topic.settings.table_path("bronze", topic.name.rpartition("/")[2]))
     found = rows.to_pyarrow_table().to_pylist()
     for row in found:

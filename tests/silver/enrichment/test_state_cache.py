@@ -10,9 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from lake.settings.settings import LakeSettings, load_settings
-from lake.tables.arrow import DirectTable
-from lake.tables.table import TableSpec
+from lake.settings.settings import load_settings
+from lake.tables.arrow import ArrowTable
+from lake.tables.lake import Lake
+from lake.tables.spec import TableSpec
 from pulsar_spark.schema import Column
 from silver.contract.tables import CHANGE_FEED, DELETION_VECTORS
 from silver.enrichment import recent_changes, state_cache
@@ -24,8 +25,8 @@ MakeKey = Callable[[int], Any]
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> LakeSettings:
-    return load_settings(home=tmp_path)
+def lake(tmp_path: Path) -> Lake:
+    return Lake(load_settings(home=tmp_path))
 
 
 def rows(keys: list[Any], value: str, kind: pa.DataType) -> pa.Table:
@@ -33,8 +34,8 @@ def rows(keys: list[Any], value: str, kind: pa.DataType) -> pa.Table:
     return pa.table([keys, [value] * len(keys)], schema=schema)
 
 
-def found(cache: StateCache, lake: LakeSettings, wanted: pa.Array) -> dict[Any, str]:
-    answer = cache.find(DirectTable(STATE, lake), wanted)
+def found(cache: StateCache, lake: Lake, wanted: pa.Array) -> dict[Any, str]:
+    answer = cache.find(lake.table(STATE).arrow, wanted)
     assert answer.column_names == ["id", "v"]
     pairs = list(zip(answer["id"].to_pylist(), answer["v"].to_pylist(), strict=True))
     assert len(dict(pairs)) == len(pairs)
@@ -44,13 +45,13 @@ def found(cache: StateCache, lake: LakeSettings, wanted: pa.Array) -> dict[Any, 
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows with each new copy of the table."""
     made: list[int] = []
-    read = DirectTable.batches
+    read = ArrowTable.batches
 
     def counted(*args: Any) -> Any:
         made.append(1)
         return read(*args)
 
-    monkeypatch.setattr(DirectTable, "batches", counted)
+    monkeypatch.setattr(ArrowTable, "batches", counted)
     return made
 
 
@@ -60,16 +61,16 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ids=["int", "long", "string"],
 )
 def test_rows_are_found_in_their_current_state(
-    lake: LakeSettings, kind: pa.DataType, key: MakeKey, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, kind: pa.DataType, key: MakeKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_cache, "CHUNK_ROWS", 7)
-    path = STATE.path(lake)
+    path = lake.table(STATE).path
     first = rows([key(n) for n in (5, 1, 9, 3)] + [None], "a", kind)
     write_deltalake(path, first, configuration=CHANGE_FEED)
     for begin in range(10, 40, 10):
         more = rows([key(n) for n in range(begin, begin + 10)], "a", kind)
         write_deltalake(path, more, mode="append")
-    folder = lake.home_dir / "copies"
+    folder = lake.settings.home_dir / "copies"
     cache = StateCache("id", ["v"], folder)
     asked = [key(n) for n in (3, 2, 39, 9, 10, 77, 0, 12)]
     wanted = pa.array([*asked, None], kind)
@@ -100,12 +101,12 @@ def test_rows_are_found_in_their_current_state(
 
 
 def test_more_changes_than_the_cache_keeps_rebuild_it(
-    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recent_changes, "MOST_KEYS", 15)
-    path = STATE.path(lake)
+    path = lake.table(STATE).path
     write_deltalake(path, rows([0], "a", pa.int64()), configuration=CHANGE_FEED)
-    cache = StateCache("id", ["v"], lake.home_dir)
+    cache = StateCache("id", ["v"], lake.settings.home_dir)
     made = count_copies(monkeypatch)
     for turn in range(4):
         new = list(range(turn * 10 + 1, turn * 10 + 11))
@@ -117,25 +118,27 @@ def test_more_changes_than_the_cache_keeps_rebuild_it(
 
 
 def test_a_table_that_is_too_large_for_the_cache_is_read_directly(
-    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_cache, "MOST_ROWS", 2)
-    write_deltalake(STATE.path(lake), rows([1, 2, 3], "a", pa.int64()), configuration=CHANGE_FEED)
-    cache = StateCache("id", ["v"], lake.home_dir)
+    write_deltalake(
+        lake.table(STATE).path, rows([1, 2, 3], "a", pa.int64()), configuration=CHANGE_FEED
+    )
+    cache = StateCache("id", ["v"], lake.settings.home_dir)
     assert found(cache, lake, pa.array([3, 4, None])) == {3: "a"}
 
 
 def test_the_cache_follows_what_spark_does_to_a_table_with_deletion_vectors(
-    spark: SparkSession, lake: LakeSettings
+    spark: SparkSession, lake: Lake
 ) -> None:
-    path = STATE.path(lake)
+    path = lake.table(STATE).path
     vectors = {**CHANGE_FEED, DELETION_VECTORS: "true"}
     write_deltalake(path, rows(list(range(100)), "a", pa.int64()), configuration=vectors)
-    cache = StateCache("id", ["v"], lake.home_dir)
+    cache = StateCache("id", ["v"], lake.settings.home_dir)
     wanted = pa.array(range(0, 200, 3))
     expected = dict.fromkeys(range(0, 100, 3), "a")
     assert found(cache, lake, wanted) == expected
-    state = STATE.open(spark, lake)
+    state = lake.table(STATE).spark(spark)
     source = spark.range(30, 130, 6).selectExpr("id", "'b' AS v")
     merge = state.alias("t").merge(source.alias("s"), "s.id = t.id")
     merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
@@ -178,12 +181,12 @@ def some_changes(random_: random.Random, hot: int) -> dict[int, str | None]:
 
 
 def test_the_copy_matches_the_table_while_hot_keys_change_vanish_and_return(
-    lake: LakeSettings, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random_ = random.Random(20261124)
-    path, expected = STATE.path(lake), dict.fromkeys(range(100), "a")
+    path, expected = lake.table(STATE).path, dict.fromkeys(range(100), "a")
     write_deltalake(path, rows(list(expected), "a", pa.int64()), configuration=CHANGE_FEED)
-    cache, table = StateCache("id", ["v"], lake.home_dir), DeltaTable(path)
+    cache, table = StateCache("id", ["v"], lake.settings.home_dir), DeltaTable(path)
     wanted, made = pa.array(range(-5, 105, 2)), count_copies(monkeypatch)
     for batch in range(24):
         if batch == 12:

@@ -14,11 +14,12 @@ import pulsar
 import pytest
 from _pulsar import SchemaType
 from java_client import JavaClient
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 from topic import declared
 
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
@@ -147,12 +148,12 @@ class Registered(ShopLake):
         schema = VERSIONS[version]
         self.send("people", str(fields["id"]), avro(schema, fields), SchemaType.AVRO, schema)
 
-    def rows(self, topic: str) -> dict[Any, Row]:
+    def by_key(self, topic: str) -> dict[Any, dict[str, Any]]:
         key = next(iter(self.topics.topics[topic].fields))
-        return {row[key]: row for row in self.table(f"{topic}_state").collect()}
+        return {row[key]: row for row in self.rows(f"{topic}_state")}
 
     def reasons(self, topic: str) -> dict[str, str]:
-        rows = self.table("quarantine").where(f"topic = '{topic}'").collect()
+        rows = self.rows("quarantine", f"topic = '{topic}'")
         return {row["key"]: row["reason"] for row in rows}
 
 
@@ -165,7 +166,7 @@ def avro(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
 @pytest.fixture
 def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> Registered:
     lake = Registered(spark, settings, declared(tmp_path, TOPICS))
-    create_topics(settings, lake.topics)
+    create_topics(Lake(settings, lake.topics))
     with settings.connection.http(10) as http:  # the default would refuse to widen a field
         path = f"namespaces/{settings.pulsar_namespace}/schemaCompatibilityStrategy"
         http.put(path, json="ALWAYS_COMPATIBLE").raise_for_status()
@@ -188,7 +189,7 @@ def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
     lake.send("people", "long", long, SchemaType.AVRO, VERSIONS[0])
     lake.send("people", "no schema", b"{}")
     lake.catch_up()
-    people = lake.rows("people")
+    people = lake.by_key("people")
     assert {key: row["is_deleted"] for key, row in people.items()} == {
         **{1: True, 2: False, 3: False, 2**40: False}
     }
@@ -209,7 +210,7 @@ def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
     lake.person(1, id=5, score=50, city="Como", op=None)
     monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [])
     lake.catch_up()
-    assert lake.rows("people")[5]["city"] == "Como"
+    assert lake.by_key("people")[5]["city"] == "Como"
     lake.person(1, id=6, score=60, city="Bari", op=None)
     other = {"version": 1, "type": "STRING", "data": ""}
     monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [other])
@@ -239,7 +240,7 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
     lake.send("notes", "today", 'say "ja" zu Käse'.encode())
     lake.send("notes", "never", b"\xff")
     lake.catch_up()
-    colours = {(r["shop"], r["user"]): r["colour"] for r in lake.table("colours_state").collect()}
+    colours = {(r["shop"], r["user"]): r["colour"] for r in lake.rows("colours_state")}
     assert colours == {("x", 7): "red", ("z", 9): "green"}
     assert lake.reasons("colours") == {
         "x|8": "payload of schema version 0 is not a valid STRING",
@@ -247,12 +248,12 @@ def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: J
         "x|many": "part 'user' of the message key is not of type int",
         "y|7": "payload is empty",
     }
-    readings = lake.rows("readings")
+    readings = lake.by_key("readings")
     assert {key: row["celsius"] for key, row in readings.items()} == {
         **{"a": -0.5, "b": 1.5, "c": -(2.0**40), "d": 300.0, "f": None}
     }
     assert [key for key, row in readings.items() if row["is_deleted"]] == ["f"]
     assert lake.reasons("readings") == {"e": "field 'celsius' is not of type double"}
-    assert bytes(lake.rows("documents")["logo"]["content"]) == b"\x00\xff"
-    assert lake.rows("notes")["today"]["note"] == 'say "ja" zu Käse'
+    assert lake.by_key("documents")["logo"]["content"] == b"\x00\xff"
+    assert lake.by_key("notes")["today"]["note"] == 'say "ja" zu Käse'
     assert lake.reasons("notes") == {"never": "payload is not valid UTF-8"}

@@ -92,10 +92,10 @@ def test_a_real_table_matches_the_model(lake: SilverLake) -> None:
     for batch in (history[:25], history[20:], rng.sample(history, 20)):
         lake.put(message(change) for change in batch)
         lake.refine()
-    rows = lake.table("prices_state").where("NOT is_deleted").collect()
+    rows = lake.rows("prices_state", "NOT is_deleted")
     found = {(row["shop"], row["item"]): int(row["price"]) for row in rows}
     assert found == {key: change.price for key, change in current(history).items()}
-    assert lake.table("quarantine").count() == 0
+    assert lake.rows("quarantine") == []
 
 
 def test_a_record_without_a_sequence_is_quarantined(lake: SilverLake) -> None:
@@ -105,10 +105,9 @@ def test_a_record_without_a_sequence_is_quarantined(lake: SilverLake) -> None:
     tombstone = message(good._replace(position=4))._replace(payload=b"")
     lake.put([message(good), message(older_delete), no_sequence, tombstone])
     lake.refine()
-    [row] = lake.table("prices_state").collect()
+    [row] = lake.rows("prices_state")
     assert (row["price"], row["is_deleted"]) == (7, False)
-    refused = lake.table("quarantine").orderBy("position").collect()
-    assert [row["reason"] for row in refused] == [
+    assert [row["reason"] for row in lake.refused()] == [
         "field 'day' is missing",
         "payload is empty, so it has no sequence",
     ]

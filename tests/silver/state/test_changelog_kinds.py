@@ -72,9 +72,9 @@ def test_debezium_envelopes_may_arrive_in_any_order_and_split(
     for begin, end in itertools.pairwise([0, *cuts]):
         lake.put(messages[begin:end])
         lake.refine()
-    rows = lake.table("accounts_state").where("NOT is_deleted").collect()
+    rows = lake.rows("accounts_state", "NOT is_deleted")
     assert [(row["id"], row["owner"], row["lsn"]) for row in rows] == [(2, "bob", 40)]
-    assert lake.table("quarantine").count() == 0
+    assert lake.rows("quarantine") == []
 
 
 def test_numbers_in_an_envelope_keep_their_digits_and_invalid_changes_are_quarantined(
@@ -98,9 +98,9 @@ def test_numbers_in_an_envelope_keep_their_digits_and_invalid_changes_are_quaran
         for n, payload in enumerate(payloads)
     )
     lake.refine()
-    [row] = lake.table("accounts_state").collect()
+    [row] = lake.rows("accounts_state")
     assert str(row["balance"]) == digits
-    reasons = [row["reason"] for row in lake.table("quarantine").orderBy("position").collect()]
+    reasons = [row["reason"] for row in lake.refused()]
     assert reasons == [
         "the envelope has an unknown op: x",
         "the envelope has no op",
@@ -120,7 +120,7 @@ def test_the_null_value_that_follows_a_delete_changes_nothing(
     null[1] = null[1]._replace(position=Position(1, 10, 0, 0))
     lake.put([envelope(1, "d", 5, id=1), envelope(2, "c", 6, id=2, owner="a", balance=0), *null])
     lake.refine()
-    rows = {row["id"]: row["is_deleted"] for row in lake.table("accounts_state").collect()}
+    rows = {row["id"]: row["is_deleted"] for row in lake.rows("accounts_state")}
     assert rows == {1: True, 2: False}, "a tombstone without a sequence is older than all rows"
 
 
@@ -170,8 +170,8 @@ def test_a_real_table_with_partial_updates_matches_the_model(
     for batch in (history[:25], history[20:], [last, *rng.sample(history, 5)]):
         lake.put(sent(*each) for each in batch)
         lake.refine()
-    assert lake.table("quarantine").count() == 0
-    rows = lake.table("people_state").where("mark IS NULL").collect()
+    assert lake.rows("quarantine") == []
+    rows = lake.rows("people_state", "mark IS NULL")
     expected = current([*history, last])
     assert {row["id"] for row in rows} == expected.keys()
     assert any(not row["is_deleted"] for row in rows)
@@ -200,7 +200,7 @@ def sent(key: int | None, change: PartialChange) -> Message:
 
 
 def order_of(struct: Row | None) -> tuple[int, int] | None:
-    return None if struct is None else (struct["version"], struct["position"]["entry"])
+    return None if struct is None else (struct["version"], struct["position"].entry)
 
 
 @pytest.mark.parametrize(

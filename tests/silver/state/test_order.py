@@ -127,7 +127,7 @@ def test_the_last_message_by_order_time_and_position_wins_in_any_batches(
         key: (each["is_deleted"], each["value"]) for key, each in rows("things_state").items()
     }
     assert values == {key: (value is None, value) for key, (_, value) in latest.items()}
-    open_versions = lake.table("things_history").where("valid_to IS NULL").collect()
+    open_versions = lake.rows("things_history", "valid_to IS NULL")
     assert {(row["case"], row["id"], row["value"]) for row in open_versions} == {
         (*key, value) for key, (_, value) in latest.items()
     }

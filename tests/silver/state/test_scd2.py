@@ -151,7 +151,7 @@ def test_real_tables_hold_the_valid_versions_in_any_order_of_arrival(
         for batch in range(count):
             lake.put(messages[batch::count])
             lake.refine()
-        assert lake.table("quarantine").count() == 0
+        assert lake.rows("quarantine") == []
         tables = [
             lake.table(f"{topic}_history").orderBy("position") for topic in ("rates", "people")
         ]

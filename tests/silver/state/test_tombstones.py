@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from silver_lake import PUBLISHED, SilverLake
 from topic import declared
 
+from lake.tables.lake import Lake
 from silver.maintenance import Maintenance
 from silver.state.tombstones import collect_tombstones
 
@@ -52,24 +53,24 @@ def delete(entry: int, key: int) -> Message:
 
 def people(lake: SilverLake) -> dict[int, int]:
     """Return the entry of each row that is not deleted, by key."""
-    rows = lake.table("people_state").where("NOT is_deleted").collect()
-    return {row["id"]: row["position"]["entry"] for row in rows}
+    rows = lake.rows("people_state", "NOT is_deleted")
+    return {row["id"]: row["position"].entry for row in rows}
 
 
 def dead(lake: SilverLake) -> set[int]:
-    rows = lake.table("people_state").where("is_deleted AND mark IS NULL").collect()
+    rows = lake.rows("people_state", "is_deleted AND mark IS NULL")
     return {row["id"] for row in rows}
 
 
 def refused(lake: SilverLake) -> set[int]:
     """Return the quarantined entries, and check that their key and payload are unchanged."""
-    rows = lake.table("quarantine").collect()
+    rows = lake.rows("quarantine")
     assert all("collected tombstone" in row["reason"] for row in rows)
-    sent = lake.table("people", "bronze").collect()
+    sent = lake.rows("people", layer="bronze")
     for row in rows:
-        [message] = [each for each in sent if each["entry"] == row["position"]["entry"]]
+        [message] = [each for each in sent if each["entry"] == row["position"].entry]
         assert (row["key"], row["payload"]) == (message["key"], message["payload"])
-    return {row["position"]["entry"] for row in rows}
+    return {row["position"].entry for row in rows}
 
 
 def test_a_row_that_is_not_after_a_collected_tombstone_is_refused(
@@ -80,7 +81,7 @@ def test_a_row_that_is_not_after_a_collected_tombstone_is_refused(
     lake.refine()
     topic = lake.topics.topics["people"]
     too_early = PUBLISHED + dt.timedelta(hours=23)
-    assert collect_tombstones(spark, lake.settings, topic, too_early) == 0
+    assert collect_tombstones(spark, Lake(lake.settings), topic, too_early) == 0
     assert dead(lake) == {2, 3}
 
     vacuumed = Path(lake.settings.checkpoint_path("silver")) / "lakehouse.vacuumed"
@@ -98,13 +99,12 @@ def test_a_row_that_is_not_after_a_collected_tombstone_is_refused(
     lake.put([person(11, 2), person(12, 8)])
     lake.refine()
     assert people(lake) == {1: 6, 2: 11, 4: 10, 8: 12, 9: 7}
-    books = lake.table("reconciliation").groupBy().sum("messages_in", "quarantined").collect()[0]
-    assert tuple(books) == (12, 1)
+    assert (lake.audited().total(), lake.audited("quarantined").total()) == (12, 1)
 
     later = PUBLISHED + dt.timedelta(days=2)
-    assert collect_tombstones(spark, lake.settings, topic, later) == 1
-    marks = lake.table("people_state").where("mark = 'collected'").collect()
-    assert [row["position"]["entry"] for row in marks] == [9], "a mark never moves back"
+    assert collect_tombstones(spark, Lake(lake.settings), topic, later) == 1
+    marks = lake.rows("people_state", "mark = 'collected'")
+    assert [row["position"].entry for row in marks] == [9], "a mark never moves back"
 
 
 def test_a_batch_that_is_run_again_finds_the_same_tombstones(
@@ -146,7 +146,9 @@ def test_with_a_sequence_a_new_key_that_is_not_after_the_mark_is_refused(
     )
     lake.refine()
     topic = lake.topics.topics["people"]
-    assert collect_tombstones(spark, lake.settings, topic, PUBLISHED + dt.timedelta(days=2)) == 1
+    assert (
+        collect_tombstones(spark, Lake(lake.settings), topic, PUBLISHED + dt.timedelta(days=2)) == 1
+    )
     lake.put(
         [
             json_message("people", 3, id=2, lsn=40, name="late"),
@@ -176,7 +178,9 @@ def test_no_partial_update_comes_back_from_before_a_collected_tombstone(
     )
     lake.refine()
     topic = lake.topics.topics["people"]
-    assert collect_tombstones(spark, lake.settings, topic, PUBLISHED + dt.timedelta(days=2)) == 1
+    assert (
+        collect_tombstones(spark, Lake(lake.settings), topic, PUBLISHED + dt.timedelta(days=2)) == 1
+    )
     again = json_message("people", 4, id=2, lsn=70, name="back")
     late = json_message("people", 5, id=2, lsn=58, town="york")
     lake.put([again, late])
@@ -193,7 +197,7 @@ def test_no_partial_update_comes_back_from_before_a_collected_tombstone(
     )
     lake.refine()
     assert refused(lake) == {5, 6, 9}
-    rows = lake.table("people_state").where("mark IS NULL").collect()
+    rows = lake.rows("people_state", "mark IS NULL")
     assert {row["id"]: (row["name"], row["town"]) for row in rows} == {
         1: ("ada", "hull"),
         2: ("back", "wells"),
