@@ -1,10 +1,11 @@
-"""`lakehouse demo`: run the whole pipeline once on generated data, and print the results."""
+"""`lakehouse demo`: run the whole pipeline once on an empty lake, and print the results."""
 
 import contextlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
+from lakehouse.application import load_application, require_application
 from lakehouse.operate.publish import create_topics, files_to_publish, publish
 from lakehouse.operate.status import COLUMNS, lake_status
 from lakehouse.runtime.broker import left_over_broker, start_broker
@@ -30,31 +32,13 @@ from lakehouse.runtime.run import fetch_all_jars
 from lakehouse.runtime.session import build_session
 from lakehouse.up import require_free_ports, serve, sql_endpoint
 from pulsar_spark.errors import SettingsError
-from shop.generate import Counts, generate_shop
 from silver.refine import refine
 
 MARK = "demo.json"
-TOP = {
-    "Accounts with the most points": (
-        "select p.account_id, u.first_name, u.last_name, p.points, p.tier "
-        "from gold.reward_points p join silver.users u on p.account_id = u.id "
-        "order by p.points desc, p.account_id limit 5"
-    ),
-    "Coupons": (
-        "select reason, count(*) as accounts from gold.coupon_eligibility "
-        "group by reason order by 2"
-    ),
-    "Items to show beside the first item": (
-        "select i.name as item, s.rank, o.name as similar_item, s.count_invoices, s.reason "
-        "from gold.similar_items s join silver.items i on s.item_id = i.id "
-        "join silver.items o on s.similar_item_id = o.id "
-        "where s.item_id = (select min(item_id) from gold.similar_items) order by s.rank"
-    ),
-}
 NEXT = """
 Next steps:
-  {command} sql "select * from silver.missing_user limit 5"
-  {command} sql --format csv "select * from gold.similar_items" > similar_items.csv
+  {command} sql "show tables in gold"
+  {command} sql --format csv "select * from gold.{mart}" > {mart}.csv
   {command} up       # streams and SQL for BI tools, until Ctrl-C
 Delta tables for DuckDB, Polars, pandas: {gold}
 """
@@ -78,9 +62,13 @@ def demo(
         keep_running: keep streaming and answering SQL until Ctrl-C.
 
     Raises:
-        SettingsError: the home folder holds a lake that no demo made, or that is in use.
+        SettingsError: the home folder holds a lake that no demo made, or that is in use; or data is
+            to be generated, and the topic file names no application.
     """
-    if data is not None:
+    application = load_application(lake.topics)
+    if data is None:
+        application = require_application(lake.topics, "lakehouse demo without --data")
+    else:
         files_to_publish(lake.topics, data)
     _empty_home(lake.settings)
     require_free_ports(lake.settings)
@@ -88,7 +76,11 @@ def demo(
     with contextlib.ExitStack() as stack:
         with step("Starting Pulsar and Spark, publishing"), ThreadPoolExecutor(2) as pool:
             folder = data or lake.settings.home_dir / "data"
-            files = None if data else pool.submit(generate_shop, folder, scale, seed)
+            files = (
+                pool.submit(application.generate, folder, scale, seed)
+                if application and not data
+                else None
+            )
             published = pool.submit(_fill_topics, stack, lake, folder, files)
             spark = build_session(lake.settings, "lakehouse-demo")
             stack.callback(spark.stop)
@@ -97,7 +89,7 @@ def demo(
             _run_layers(spark, lake)
             with sql_endpoint(spark, lake.settings), step("gold: dbt build"):
                 built = gold.run()
-        _report(spark, lake, counts, built)
+        _report(spark, lake, counts, built, application.QUERIES if application else {})
         if keep_running:
             serve(spark, lake)
 
@@ -106,7 +98,7 @@ def _fill_topics(
     stack: contextlib.ExitStack,
     lake: Lake,
     folder: Path,
-    files: Future[Counts] | None,
+    files: Future[Mapping[str, int]] | None,
 ) -> dict[str, int]:
     """Start the broker, and publish the files once they exist. The stack stops the broker."""
     stack.callback(start_broker(lake.settings).stop)
@@ -151,14 +143,17 @@ def _report(
     lake: Lake,
     published: dict[str, int],
     built: BuildResult,
+    queries: Mapping[str, str],
 ) -> None:
     out.print()
     print_rows(("topic", "published"), list(published.items()), title="Messages")
     lines = [(line.table, line.rows, line.lag_messages, line.note) for line in lake_status(lake)]
     print_rows([COLUMNS[0], COLUMNS[1], COLUMNS[3], COLUMNS[4]], lines, title="Tables")
     out.print(f"dbt: {len(built.models)} models built, {len(built.tests)} tests passed\n")
-    for title, sql in TOP.items():
+    for title, sql in queries.items():
         rows = spark.sql(sql)
         print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
     command = "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
-    out.print(NEXT.format(command=command, gold=lake.settings.lake_dir / "gold"), soft_wrap=True)
+    mart = min(built.published.versions) if built.published else "…"
+    gold = lake.settings.lake_dir / "gold"
+    out.print(NEXT.format(command=command, mart=mart, gold=gold), soft_wrap=True)

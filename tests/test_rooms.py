@@ -20,11 +20,12 @@ KNOWN_BY = {
     "_delta_log": ("lake/tables/", "lakehouse/erasure/purge.py"),
 }
 # The packages that must not refer to topics, fields or models of the shop, and the exceptions.
-ENGINE = ("pulsar_spark", "lake", "bronze", "silver", "gold")
+ENGINE = ("pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse")
 SHOPS_NAMES = {
     ("lake/topics/topic.py", "orders"): "the reserved column that holds the order of each field",
     ("silver/contract/tables.py", "orders"): "the same column of partial updates",
     ("silver/state/partial_updates.py", "orders"): "the same column of partial updates",
+    ("lakehouse/sql/users.py", "users"): "the users of the SQL endpoint",
 }
 # Column names that are common to all domains, or are also in the envelope of every message.
 COMMON = {"id", "user", "name", "created_at", "updated_at", "event_time"}

@@ -25,10 +25,15 @@ SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tabl
 
 
 class TopicFile(Declaration):
-    """All topics of a lake, and the views of silver's tables, by name."""
+    """All topics of a lake, and the views of silver's tables, by name.
+
+    application: the Python module that adds a demo, sections of the report and an evaluation
+        (`lakehouse/application.py`). It does not affect the tables.
+    """
 
     topics: dict[Name, Topic]
     views: dict[Name, View] = Field(default={})
+    application: str | None = None
 
     @model_validator(mode="before")
     @classmethod

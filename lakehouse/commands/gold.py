@@ -1,4 +1,4 @@
-"""`lakehouse gold`: build and publish gold, and evaluate its recommendations."""
+"""`lakehouse gold`: build and publish gold, and evaluate its predictions."""
 
 from __future__ import annotations
 
@@ -126,18 +126,13 @@ def _show_build(result: BuildResult) -> None:
 
 @commands.command()
 def evaluate(form: Format = "table") -> None:
-    """Compare the recommendations with popular and with random items.
-
-    The last invoice of each account is held out, and the models of gold recommend ten items from
-    the others. Hit rate: share of the accounts that bought one of them. MRR: mean of 1 / its rank.
-    """
+    """Measure what gold predicts by data that is held out, as the application defines it."""
     from gold.build import require_silver
+    from lakehouse.application import require_application
     from lakehouse.runtime.console import print_rows
-    from shop.evaluate import AT, evaluate_recommendations
 
+    application = require_application(current.topics, "lakehouse gold evaluate")
     require_silver(current.lake)
     with _endpoint() as (lake, _):
-        found = evaluate_recommendations(lake)
-    columns = ("recommender", "accounts", f"hit rate at {AT}", f"MRR at {AT}")
-    rows = [(q.recommender, q.accounts, q.hit_rate, q.reciprocal_rank) for q in found]
-    print_rows(columns, [(*row[:2], *(round(share, 4) for share in row[2:])) for row in rows], form)
+        columns, rows = application.evaluate(lake)
+    print_rows(columns, rows, form)

@@ -71,16 +71,16 @@ def create_topics() -> None:
 def generate(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the CSV files.")],
     scale: Annotated[
-        float, typer.Option(min=0.0001, help="Size of the data; 1 is the size of the real shop.")
+        float, typer.Option(min=0.0001, help="Size of the data; 1 is the size of the demo.")
     ] = 1.0,
     seed: Annotated[
         int, typer.Option(help="Seed of the data. The same seed gives the same files.")
     ] = 1,
 ) -> None:
-    """Write generated users.csv, items.csv and orders.csv."""
+    """Write generated data for the application's topics as CSV files."""
+    from lakehouse.application import require_application
     from lakehouse.runtime.console import out
-    from shop.generate import generate_shop
 
-    _ = current.lake  # for the format of logs and errors; the files need no settings
-    counts = generate_shop(out_dir, scale, seed)
-    out.print(f"{counts.users} users, {counts.items} items, {counts.orders} order lines: {out_dir}")
+    application = require_application(current.topics, "lakehouse generate")
+    counts = application.generate(out_dir, scale, seed)
+    out.print(f"{', '.join(f'{count} {what}' for what, count in counts.items())}: {out_dir}")

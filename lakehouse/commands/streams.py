@@ -13,9 +13,7 @@ from lakehouse.runtime.context import current
 
 
 def demo(
-    data: Annotated[
-        Path | None, typer.Option(help="Folder with users.csv, items.csv and orders.csv.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with a CSV file per topic.")] = None,
     scale: Annotated[float, typer.Option(min=0.0001, help="Size of the generated data.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the generated data.")] = 1,
     keep_running: Annotated[

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from lakehouse.report.charts import bars
 from lakehouse.report.snapshot import NotShownError, Snapshot
 
-Form = Literal["text", "items", "flag", "number", "money", "percent", "decimal", "time"]
+Form = Literal["text", "list", "flag", "number", "money", "percent", "decimal", "time"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Table:
     @property
     def is_wordy(self) -> bool:
         """Whether the table is too wide for a phone, which then shows each row as a list."""
-        return sum(form in ("text", "items") for form in self.columns.values()) > 1
+        return sum(form in ("text", "list") for form in self.columns.values()) > 1
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,18 @@ class Section:
     name: str
     title: str
     blocks: Sequence[Block]
+
+
+def figure(lake: Snapshot, name: str, form: Form, source: str, sql: str) -> Tile:
+    """A tile with the only value of a query, which is named `value`.
+
+    The tile has no value if the table `source` does not exist yet.
+    """
+    try:
+        value = lake.row(sql, source)["value"]
+    except NotShownError:
+        value = None
+    return Tile(name, form, value)
 
 
 def section(

@@ -5,61 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakehouse.operate.status import TableStatus
-from lakehouse.report.blocks import Block, Form, Table, Tile, table
+from lakehouse.report.blocks import Block, Table, Tile, figure, table
 from lakehouse.report.forms import age
 from lakehouse.report.snapshot import NotShownError, Snapshot
 from silver.contract.tables import RECONCILIATION
-
-HEAD: tuple[tuple[str, Form, str, str], ...] = (
-    (
-        "Revenue",
-        "number",
-        "gold.sales_by_day",
-        'select sum(revenue) as value from "gold.sales_by_day"',
-    ),
-    (
-        "Paid invoices",
-        "number",
-        "gold.thank_you_mails",
-        'select count(*) as value from "gold.thank_you_mails"',
-    ),
-    (
-        "Customers",
-        "number",
-        "gold.customers",
-        'select count(*) as value from "gold.customers"',
-    ),
-    (
-        "Repeat customers",
-        "percent",
-        "gold.customers",
-        'select avg(cast(is_repeat as double)) as value from "gold.customers"',
-    ),
-    (
-        "Reward points",
-        "number",
-        "gold.reward_points",
-        'select sum(points) as value from "gold.reward_points"',
-    ),
-    (
-        "Usable coupons",
-        "number",
-        "gold.coupon_eligibility",
-        'select count(*) as value from "gold.coupon_eligibility" where is_eligible',
-    ),
-    (
-        "Incomplete order lines",
-        "number",
-        "silver.enriched_orders",
-        'select count(*) as value from "silver.enriched_orders" where missing_lookups > 0',
-    ),
-    (
-        "Records in quarantine",
-        "number",
-        "silver.quarantine",
-        "select count(*) as value from \"silver.quarantine\" where status = 'open'",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -80,16 +29,15 @@ class Stage:
     table: Table
 
 
-def head(lake: Snapshot) -> list[Tile]:
-    """The key figures at the top of the page. A value is None if its table does not exist yet."""
-    tiles = []
-    for name, form, source, sql in HEAD:
-        try:
-            value = lake.rows(sql, source)[0]["value"]
-        except NotShownError:
-            value = None
-        tiles.append(Tile(name, form, value))
-    return tiles
+def refused(lake: Snapshot) -> Tile:
+    """The number of records that wait in the quarantine, for the head of the page."""
+    return figure(
+        lake,
+        "Records in quarantine",
+        "number",
+        "silver.quarantine",
+        "select count(*) as value from \"silver.quarantine\" where status = 'open'",
+    )
 
 
 def published_state(lake: Snapshot) -> Published | None:
@@ -141,10 +89,10 @@ def waiting(lines: Sequence[TableStatus]) -> Table:
         if line.table.startswith(prefix)
     ]
     note = (
-        "A line is complete as soon as the missing row is published; `silver.missing_…` lists "
-        "these lines."
+        "A row is complete as soon as the row that it lacks is published; `silver.missing_…` lists "
+        "these rows."
     )
-    return Table("Incomplete order lines", {"for": "text", "order lines": "number"}, rows, note)
+    return Table("Incomplete rows", {"for": "text", "rows": "number"}, rows, note)
 
 
 def quarantine(lake: Snapshot) -> Iterable[Block]:

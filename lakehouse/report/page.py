@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import altair as alt
 import vl_convert
@@ -16,8 +16,8 @@ from gold.dbt.docs import docs_page
 from lake.durable import write_durably
 from lake.tables.lake import Lake
 from lakehouse.operate.status import lake_status
-from lakehouse.report import accounts, forms, overview, recommendations, sales
-from lakehouse.report.blocks import Figure, Section, Table, section
+from lakehouse.report import forms, overview
+from lakehouse.report.blocks import Figure, Section, Tile, section
 from lakehouse.report.snapshot import Snapshot
 from pulsar_spark.errors import LakehouseError, SettingsError
 
@@ -25,13 +25,30 @@ VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # the version that altair wri
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def write_report(lake: Lake, out: Path | None = None, *, now: dt.datetime) -> Path:
+class Contents(Protocol):
+    """The part of an application (`lakehouse/application.py`) that the page shows."""
+
+    def tiles(self, lake: Snapshot) -> Sequence[Tile]:
+        """Key figures for the head of the page."""
+
+    def sections(self, lake: Snapshot) -> Sequence[Section]:
+        """Sections about the domain, in order."""
+
+
+def write_report(
+    lake: Lake,
+    out: Path | None = None,
+    *,
+    now: dt.datetime,
+    application: Contents | None = None,
+) -> Path:
     """Write a page about the lake that needs no network and no other file.
 
     Args:
         lake: the lake.
         out: the file to write; if None, `lakehouse-report.html` in the home folder.
         now: the time of the report, from which ages are computed.
+        application: adds its key figures and sections.
 
     Returns:
         The file.
@@ -48,18 +65,27 @@ def write_report(lake: Lake, out: Path | None = None, *, now: dt.datetime) -> Pa
     if all(line.rows is None for line in lines):
         message = (
             f"There are no tables in {lake.settings.tables} yet, so there is nothing to report. "
-            "Run `lakehouse up` and `lakehouse publish`, or `lakehouse demo` for a generated shop."
+            "Run `lakehouse up` and `lakehouse publish`, or `lakehouse demo` for generated data."
         )
         raise LakehouseError(message)
     snapshot = Snapshot(lake)
     published = overview.published_state(snapshot)
-    found = _sections(snapshot, overview.waiting(lines))
+    tiles = [*(application.tiles(snapshot) if application else ()), overview.refused(snapshot)]
+    waiting = overview.waiting(lines)
+    found = [
+        *(application.sections(snapshot) if application else ()),
+        section(
+            *(snapshot, "waiting", "Incomplete and refused"),
+            lambda _: [waiting],
+            overview.quarantine,
+        ),
+    ]
     docs = docs_page(lake.settings)
     figures = [block for each in found for block in each.blocks if isinstance(block, Figure)]
     text = _render(
         made_at=now,
         published=published,
-        tiles=overview.head(snapshot),
+        tiles=tiles,
         stages=overview.flow(lines, published, now),
         sections=found,
         specs={figure.name: figure.spec for figure in figures},
@@ -68,33 +94,6 @@ def write_report(lake: Lake, out: Path | None = None, *, now: dt.datetime) -> Pa
     out.parent.mkdir(parents=True, exist_ok=True)
     write_durably(out, text)
     return out
-
-
-def _sections(lake: Snapshot, waiting: Table) -> Sequence[Section]:
-    return [
-        section(
-            lake,
-            "sales",
-            "Sales",
-            sales.revenue_over_time,
-            sales.orders_over_time,
-            sales.categories,
-        ),
-        section(lake, "customers", "Customers", accounts.segments),
-        section(lake, "rewards", "Rewards", accounts.tiers, accounts.coupons),
-        section(
-            lake,
-            "recommendations",
-            "Recommendations",
-            recommendations.similar_items,
-            recommendations.best_customers,
-            recommendations.recommended_items,
-            recommendations.affinities,
-        ),
-        section(
-            lake, "waiting", "Incomplete and refused", lambda _: [waiting], overview.quarantine
-        ),
-    ]
 
 
 def _render(**shown: Any) -> str:

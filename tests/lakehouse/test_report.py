@@ -18,10 +18,11 @@ from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.lake import Lake
 from lakehouse.report import write_report
 from lakehouse.report.blocks import Figure
-from lakehouse.report.sales import revenue_over_time
 from lakehouse.report.snapshot import Snapshot
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import LakehouseError, SettingsError
+from shop import application
+from shop.report.sales import revenue_over_time
 
 UTC = dt.timezone.utc
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -210,7 +211,7 @@ def fill_gold(settings: LakeSettings) -> None:
 
 
 def report(settings: LakeSettings, out: Path | None = None) -> Page:
-    return Page(write_report(Lake(settings), out, now=NOW))
+    return Page(write_report(Lake(settings), out, now=NOW, application=application))
 
 
 @pytest.fixture
@@ -281,7 +282,7 @@ def test_each_table_matches_the_lake(page: Page) -> None:
         ["not enough points", "no", "2", "66.7%"],
         ["enough points", "yes", "1", "33.3%"],
     ]
-    assert page.rows("Incomplete order lines") == [["user", "2"], ["item", "1"]]
+    assert page.rows("Incomplete rows") == [["user", "2"], ["item", "1"]]
     assert page.rows("Refused records, by reason")[0][:4] == [
         *("orders", "payload is not a JSON object", "open", "2")
     ]
@@ -410,6 +411,16 @@ def test_bars_cover_a_day_a_month_or_a_year_depending_on_the_span(
     [figure] = revenue_over_time(Snapshot(Lake(settings)))
     assert isinstance(figure, Figure)
     assert [bar["start"] for bar in values(figure.spec)] == starts
+
+
+def test_without_an_application_the_page_shows_what_every_lake_has(lake: LakeSettings) -> None:
+    page = Page(write_report(Lake(lake), lake.home_dir / "plain.html", now=NOW))
+    assert page.tiles() == {"Records in quarantine": "2"}
+    assert page.rows("Incomplete rows") == [["user", "2"], ["item", "1"]]
+    assert [part["id"] for part in page.html.select("main section[id]")] == [
+        *("flow", "waiting", "docs")
+    ]
+    assert page.specs() == {}
 
 
 def test_content_that_cannot_be_shown_is_explained_in_its_place(settings: LakeSettings) -> None:

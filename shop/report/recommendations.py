@@ -44,7 +44,7 @@ def similar_items(lake: Snapshot) -> Iterable[Block]:
     )
     yield table(
         "Items shown beside the best sellers",
-        {"item": "text", "sold": "number", "shown beside it": "items", "together": "number"},
+        {"item": "text", "sold": "number", "shown beside it": "list", "together": "number"},
         rows,
         (
             "Sold: number of order lines. Together: number of invoices with the item and the first "
@@ -105,7 +105,7 @@ def best_customers(lake: Snapshot) -> Iterable[Block]:
     )
     yield table(
         "Recommended to the best customers",
-        {"account": "text", "revenue": "number", "items": "items"},
+        {"account": "text", "revenue": "number", "items": "list"},
         rows,
         wide=True,
     )

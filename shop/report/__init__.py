@@ -1,0 +1,1 @@
+"""The shop's part of `lakehouse report`. `shop/application.py` lists what is shown."""
