@@ -144,7 +144,8 @@ def test_a_person_is_gone_from_every_file_and_everything_else_continues(
         lake.refine()
     torn = settings.lake_dir / "silver" / "items_state" / "part-9.parquet"
     torn.parent.mkdir(parents=True, exist_ok=True)
-    torn.write_bytes(b"PAR1" + SECOND.encode())
+    if not in_bucket(settings):  # where a killed writer leaves no part of an object
+        torn.write_bytes(b"PAR1" + SECOND.encode())
 
     proof = run(lake)
     assert proof is not None
