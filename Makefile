@@ -32,7 +32,7 @@ test-s3: $(VENV)/ready ## Test a lake in a bucket of a real S3 server: kills, cl
 
 nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of the driver, and chaos
 	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
-		LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 \
+		LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 LAKEHOUSE_AOT=1 \
 		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 bench-check: $(VENV)/ready ## Compare the short benchmarks with the commit in benchmarks/baseline

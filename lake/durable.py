@@ -48,6 +48,19 @@ def write_durably(file: Path, content: str, *, mode: int = 0o644) -> None:
     _sync_folder(file.parent)
 
 
+def move_durably(draft: Path, file: Path) -> None:
+    """Give a file that another program has written its name, once its content is on the disk.
+
+    Args:
+        draft: the whole file, on the same disk.
+        file: its new name; a file of that name is replaced.
+    """
+    with draft.open("rb") as stream:
+        os.fsync(stream.fileno())
+    os.replace(draft, file)
+    _sync_folder(file.parent)
+
+
 def delete_durably(*files: Path) -> None:
     """Delete files so that a power cut does not bring them back. Absent files are skipped.
 

@@ -37,6 +37,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
 E2E = Path(__file__).parent / "e2e"
 ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted somewhere
+LONG = {"test_refine", "test_publish_table", "test_savepoints", "test_forget", "test_materialized"}
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
@@ -45,6 +46,7 @@ os.environ["LAKEHOUSE_JAVA_OPTIONS"] = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+os.environ["LAKEHOUSE_WARM_UP"] = "false"  # it would train beside the tests
 os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
 
@@ -55,7 +57,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.jvm)
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     # The longest groups first, so that no process is still busy with one when the other is done.
-    items.sort(key=lambda item: (group_of(item) != SHOP, item.path.parent != E2E))
+    items.sort(
+        key=lambda item: (
+            group_of(item) != SHOP,
+            item.path.parent != E2E,
+            group_of(item) not in LONG,
+        )
+    )
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
@@ -105,7 +113,8 @@ def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
 @pytest.fixture(scope="session")
 def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
     bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # it reads folders, too
-    session = build_session(suite_settings.model_copy(update=bucket), "tests")
+    able = {**bucket, "sql_authentication": "password"}  # its endpoints may check passwords
+    session = build_session(suite_settings.model_copy(update=able), "tests")
     yield session
     session.stop()
 

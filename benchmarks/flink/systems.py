@@ -14,9 +14,10 @@ from tenacity import RetryError, Retrying, retry_if_not_result, stop_after_delay
 from benchmarks.flink.commits import DeltaLog, Log, PaimonLog
 from benchmarks.flink.processes import Processes, folder_bytes
 from lake.settings.settings import LakeSettings
+from lakehouse.runtime.aot import TRUST_JARS
 from lakehouse.runtime.console import jar_progress
 from lakehouse.runtime.jars import fetch_jars
-from lakehouse.runtime.java import TRUST_JARS, find_java
+from lakehouse.runtime.java import find_java
 from lakehouse.runtime.ports import free_port
 
 HERE = Path(__file__).parent

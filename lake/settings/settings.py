@@ -67,6 +67,10 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
     cache: Path = Field(
         default=Path("~/.cache/lakehouse"), description="Folder for the jars, shared by all lakes"
     )
+    warm_up: bool = Field(
+        default=True,
+        description="Make Java's ahead-of-time caches in the background after the first demo or up",
+    )
     ivy_settings: Path | None = Field(
         default=None, description="An ivysettings.xml with your own mirror of the Maven registry"
     )

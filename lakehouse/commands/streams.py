@@ -22,9 +22,11 @@ def demo(
 ) -> None:
     """Run everything once on an empty lake and print the results."""
     from lakehouse.demo import demo
+    from lakehouse.warm_up import warm_up_later
 
     with _metrics() if keep_running else nullcontext():
         demo(current.lake, data=data, scale=scale, seed=seed, keep_running=keep_running)
+    warm_up_later(current.settings)
 
 
 def up() -> None:
@@ -33,9 +35,27 @@ def up() -> None:
     If a broker answers at the configured address, it is used. Otherwise one is started here.
     """
     from lakehouse.up import up
+    from lakehouse.warm_up import warm_up_later
 
-    with _metrics():
-        up(current.lake)
+    try:
+        with _metrics():
+            up(current.lake)
+    finally:
+        warm_up_later(current.settings)
+
+
+def warm_up() -> None:
+    """Make Java's ahead-of-time caches, with which later starts are faster. Takes minutes.
+
+    `demo` and `up` do this in the background when they end for the first time.
+    """
+    from lakehouse.runtime.console import out, step
+    from lakehouse.warm_up import warm_up
+
+    with step("Training"):
+        files = warm_up(current.settings)
+    for file in files:
+        out.print(f"{file} {file.stat().st_size >> 20} MB", soft_wrap=True)
 
 
 def _metrics() -> AbstractContextManager[None]:

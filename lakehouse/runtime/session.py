@@ -5,10 +5,12 @@
 
 import os
 import secrets
+import shlex
 import shutil
 import sys
 from pathlib import Path
 
+import pyspark
 from filelock import FileLock, Timeout
 from pyspark.sql import SparkSession
 
@@ -16,14 +18,20 @@ from lake.settings.settings import LakeSettings
 from lake.tables.java_source import classes_folder
 from lake.tables.log_store import add_log_store
 from lake.tables.storage import spark_options
+from lakehouse.runtime.aot import aot_flags, cache_file
 from lakehouse.runtime.jars import fetch_jars
-from lakehouse.runtime.java import TRUST_JARS, prepare_spark
+from lakehouse.runtime.java import SPARK_CONF, prepare_spark
 from lakehouse.runtime.metastore import CLASS_PATH, catalog_implementation, connect, jar_groups
 
 CHECKPOINT_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
+
+SPARK_JARS = "spark"
+DEFAULTS = str(SPARK_CONF / "spark-defaults.conf")
+# Spark generates huge methods for a MERGE.
+FLAGS = ("-XX:+UseParallelGC", "-XX:-UsePerfData", "-XX:-DontCompileHugeMethods")
 
 _held: list[FileLock] = []  # held until the process ends
 
@@ -41,25 +49,31 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         MetastoreError: the configured metastore cannot be used.
     """
     prepare_spark(settings)
-    jars = [f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)]
+    # Its folder would be on the class path, where a cache of classes must not find a folder.
+    os.environ.pop("SPARK_CONF_DIR")
+    class_path = [f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(DEFAULTS)} pyspark-shell"
     own = _own_scratch(settings)
-    classes = classes_folder(settings)
-    classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are missing
-    java_options = (
-        f"{_option(f'-Djava.io.tmpdir={own}')} "
-        f"{_option(f'-Dderby.stream.error.file={own}/derby.log')} "
-        f"-XX:+UseParallelGC -XX:-UsePerfData {' '.join(TRUST_JARS)} "
-        "-XX:-DontCompileHugeMethods "  # Spark generates huge methods for a MERGE
-        f"{settings.java_options}"
-    )
+    if _loads_classes(settings):
+        classes = classes_folder(settings)
+        classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are missing
+        class_path.append(str(classes))
+    options = [
+        f"-Djava.io.tmpdir={own}",
+        f"-Dderby.stream.error.file={own}/derby.log",
+        f"-Dlog4j2.configurationFile={SPARK_CONF / 'log4j2.properties'}",
+        *aot_flags(spark_cache(settings)),
+    ]
+    quoted = " ".join(map(_option, options))
+    java_options = f"{quoted} {' '.join(FLAGS)} {settings.java_options}"
     session = (
         SparkSession.builder.master("local[*]")
         .appName(name)
         .config("spark.driver.memory", settings.driver_memory)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config(CLASS_PATH, ":".join([*jars, str(classes)]))
+        .config(CLASS_PATH, ":".join(class_path))
         .config(map={**spark_options(settings)})
         .config("spark.hadoop.fs.s3a.buffer.dir", str(own))
         .config("spark.driver.extraJavaOptions", java_options)
@@ -85,6 +99,25 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         session.stop()
         raise
     return session
+
+
+def spark_cache(settings: LakeSettings) -> Path | None:
+    """The ahead-of-time cache for these settings, as `cache_file`.
+
+    None if the class path holds more than what the training (`lakehouse/warm_up.py`) needs itself.
+
+    Raises:
+        JarError: a jar could not be fetched.
+    """
+    if jar_groups(settings) != (SPARK_JARS,) or _loads_classes(settings):
+        return None
+    folders = [fetch_jars(settings, SPARK_JARS), Path(pyspark.__file__).with_name("jars")]
+    return cache_file(settings, "spark", folders, [*FLAGS, settings.java_options])
+
+
+def _loads_classes(settings: LakeSettings) -> bool:
+    """Whether Java must find classes of ours in a folder on its class path."""
+    return settings.sql_authentication == "password"
 
 
 def scratch(settings: LakeSettings) -> Path:

@@ -80,6 +80,7 @@ EXEMPT = {
     "status": "only reads",
     "doctor": "only reads",
     "java-home": "only reads",
+    "warm-up": "writes caches, each replaced whole; the next run deletes what a killed one left",
     "quarantine list": "only reads",
     "quarantine show": "only reads",
     "savepoint list": "only reads",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lake.durable import PRIVATE, delete_durably, write_durably
+from lake.durable import PRIVATE, delete_durably, move_durably, write_durably
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.checkpoint import IDENTITY, UNFINISHED, checkpoint_id, claim, query_id
 from lake.streams.consistency import disagreements
@@ -65,6 +65,10 @@ def test_the_content_is_synced_before_the_name_and_the_name_before_anything_else
     told.clear()
     delete_durably(file)
     assert told == [("sync", "the folder")]
+    told.clear()
+    (tmp_path / "made").write_text("new")
+    move_durably(tmp_path / "made", file)
+    assert told == [("sync", "made"), ("replace", "state"), ("sync", "the folder")]
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(

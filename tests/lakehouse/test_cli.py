@@ -76,7 +76,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
     assert set(commands) == {
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
-        *("doctor", "java-home", "forget", "reset", "sql-user", "metastore"),
+        *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
     }
     parts = [
         each
@@ -192,7 +192,9 @@ def test_a_wrong_java_is_refused_with_a_remedy(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert_refused(run("sql", "select 1"), "JAVA_HOME=", "Spark needs Java 17 or 21", "unset it")
+    assert_refused(
+        run("sql", "select 1"), "JAVA_HOME=", "Spark needs Java 17, 21 or 25", "unset it"
+    )
 
 
 def test_a_demo_does_not_empty_a_lake_that_it_did_not_create(run: Run, tmp_path: Path) -> None:

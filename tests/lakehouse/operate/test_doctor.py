@@ -74,7 +74,7 @@ def test_an_unsuitable_java_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     only(doctor.java(), "fail", "has no working bin/java", "unset it")
     monkeypatch.setattr(doctor, "find_java", lambda: tmp_path / "java")
-    only(doctor.java(), "fail", "does not run", "Install Java 17 or 21")
+    only(doctor.java(), "fail", "does not run", "Install Java 17, 21 or 25")
 
 
 def test_jars_that_differ_from_the_lock_are_reported(tmp_path: Path) -> None:

