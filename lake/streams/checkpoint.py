@@ -119,8 +119,8 @@ class Checkpoint:
         there = table.exists()
         if known and not there:
             self._refuse(f"has written to the table {table.full_name}, which no longer exists")
-        table.create({WRITER: self.id})
-        metadata = table.log().metadata()
+        delta = table.create({WRITER: self.id})
+        metadata = delta.metadata()
         writer = metadata.configuration.get(WRITER)
         if writer != self.id:
             self._refuse(
@@ -129,7 +129,7 @@ class Checkpoint:
             )
         if known and known != str(metadata.id):
             self._refuse(f"has written to a table other than the current {table.full_name}")
-        if there and (added := table.evolve(spark)):
+        if there and (added := table.evolve(spark, delta)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         if known is None:
             self._tables[table.full_name] = str(metadata.id)

@@ -53,10 +53,13 @@ class Table:
         """Whether there is a Delta table at the path."""
         return is_table(self._settings, self.path)
 
-    def create(self, properties: dict[str, str] | None = None) -> None:
+    def create(self, properties: dict[str, str] | None = None) -> deltalake.DeltaTable:
         """Create the table, with additional properties, if it does not exist.
 
         delta-rs writes the first commit, because this takes seconds with a cold Spark.
+
+        Returns:
+            The log of the new or existing table.
         """
         table = deltalake.DeltaTable.create(
             self.path,
@@ -68,9 +71,14 @@ class Table:
             storage_options=storage_options(self._settings),
         )
         write_checksum(table, if_absent=True)
+        return table
 
-    def evolve(self, spark: SparkSession) -> list[str]:
+    def evolve(self, spark: SparkSession, log: deltalake.DeltaTable) -> list[str]:
         """Add the declared fields that the existing table lacks. They are NULL in existing rows.
+
+        Args:
+            spark: the session.
+            log: the log of the table, at its newest version.
 
         Returns:
             The paths of the added fields.
@@ -80,7 +88,7 @@ class Table:
         """
         from pyspark.sql.types import StructType
 
-        known = StructType.fromJson(json.loads(self.log().schema().to_json()))
+        known = StructType.fromJson(json.loads(log.schema().to_json()))
         added = self.spec.missing(known)
         for place, kind, after in added:
             quoted = ".".join(map(identifier, place.split(".")))
@@ -114,9 +122,9 @@ class Table:
         """The rows as Arrow tables, without Spark, at the newest version.
 
         The table is opened once, because opening reads the log from its last checkpoint on. Each
-        use of the property moves the handle to the newest version. The table is opened again if
-        the commit that the handle saw last was replaced, because the table was then deleted and
-        created anew, perhaps by another process.
+        use of the property moves the handle to the newest version. If the commit that the handle
+        saw last was replaced, the table was deleted and recreated, perhaps by another process, and
+        is opened again.
         """
         version, written = self._seen
         if self._arrow is None or written is None or self._written_at(version) != written:

@@ -106,7 +106,7 @@ class SilverLake(LakeReader):
             rows.setdefault(m.topic, []).append(envelope)
         for topic, found in rows.items():
             table = self.lake.table(bronze_table(topic))
-            table.evolve(self.spark)
+            table.evolve(self.spark, table.log())
             table.arrow.append(found)
 
 

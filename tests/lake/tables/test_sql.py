@@ -36,7 +36,8 @@ def test_a_table_can_be_changed_and_read_whatever_its_folder_is_called(
         assert spark.sql(feed).collect() == [(1,)]
     finally:
         spark.sql("DROP TABLE default.odd")
-    assert Lake(settings).table(WIDER).evolve(spark) == ["a`b"]
+    wider = Lake(settings).table(WIDER)
+    assert wider.evolve(spark, wider.log()) == ["a`b"]
     commit_nothing(spark, path, "now's")
     table.update_incremental()
     known = table.metadata().configuration
