@@ -75,9 +75,7 @@ def write_report(
     found = [
         *(application.sections(snapshot) if application else ()),
         section(
-            *(snapshot, "waiting", "Incomplete and refused"),
-            lambda _: [waiting],
-            overview.quarantine,
+            snapshot, "waiting", "Incomplete and refused", lambda _: [waiting], overview.quarantine
         ),
     ]
     docs = docs_page(lake.settings)

@@ -8,14 +8,13 @@ again. If a cache is missing, broken or foreign, the programs start without it.
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from lake.settings.settings import LakeSettings
-from lakehouse.runtime.java import find_java, release_file
+from lakehouse.runtime.java import find_java, release_file, released_version
 
 FIRST_VERSION = 25
 DUMP_SECONDS = 300  # in which a trained program writes its cache when it stops
@@ -54,13 +53,12 @@ def cache_file(
         jars: the folders of its jars. Their names or times change with their content.
         flags: the Java flags that it starts with, apart from those of `aot_flags`.
     """
-    release = release_file(find_java())
-    text = release.read_text(errors="replace") if release.exists() else ""
-    version = re.search(r'JAVA_VERSION="(\d+)', text)
-    if version is None or int(version[1]) < FIRST_VERSION:
+    java = find_java()
+    if (released_version(java) or 0) < FIRST_VERSION:
         return None
+    release = release_file(java)
     folders = [f"{folder} {folder.stat().st_mtime_ns}" for folder in jars]
-    content = "\n".join([text, str(release.resolve()), *folders, *flags])
+    content = "\n".join([release.read_text(), str(release.resolve()), *folders, *flags])
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return cache_folder(settings) / f"{program}-{digest}.aot"
 

