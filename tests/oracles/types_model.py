@@ -13,10 +13,14 @@ import uuid
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
+import numpy as np
+
 UTC = dt.timezone.utc
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
 DIGITS = frozenset("0123456789")
 LONGEST = 1000
+SIZES = {"BOOLEAN": 1, "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
+SIZES |= {"DATE": 8, "TIMESTAMP": 8, "LOCAL_DATE": 8}
 
 
 class RefusedError(Exception):
@@ -74,6 +78,41 @@ def value_of_avro(kind: str, value: Any) -> Any:
         RefusedError: the type does not accept the value.
     """
     return value_of(kind, _as_json(kind, value))
+
+
+def value_of_primitive(kind: str, schema: str, payload: bytes) -> Any:
+    """Return the value of a column for a bare value of one of Pulsar's primitive schemas.
+
+    Args:
+        kind: the type of the column.
+        schema: Pulsar's name of the primitive, such as `INT32`.
+        payload: the bytes that a Pulsar client sent. If empty, the message is a tombstone.
+
+    Raises:
+        RefusedError: the bytes are not a value of the schema, or the type does not accept it.
+    """
+    if not payload:
+        return None
+    if schema in ("STRING", "BYTES"):
+        try:
+            return value_of_avro(kind, payload if schema == "BYTES" else payload.decode())
+        except UnicodeDecodeError as error:
+            raise RefusedError(payload) from error
+    if schema not in SIZES or len(payload) != SIZES[schema]:
+        raise RefusedError(payload)
+    number = int.from_bytes(payload, "big", signed=True)
+    try:
+        value = {
+            "BOOLEAN": lambda: number != 0,
+            "FLOAT": lambda: float(np.frombuffer(payload, ">f4")[0]),
+            "DOUBLE": lambda: float(np.frombuffer(payload, ">f8")[0]),
+            "DATE": lambda: EPOCH + dt.timedelta(milliseconds=number),
+            "TIMESTAMP": lambda: EPOCH + dt.timedelta(milliseconds=number),
+            "LOCAL_DATE": lambda: dt.date.fromordinal(EPOCH.toordinal() + number),
+        }.get(schema, lambda: number)()
+    except (ValueError, OverflowError) as error:
+        raise RefusedError(payload) from error
+    return value_of_avro(kind, value)
 
 
 def _as_json(kind: str, value: Any) -> Any:

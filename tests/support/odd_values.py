@@ -205,3 +205,32 @@ UNREADABLE: list[tuple[Any, Any, int]] = [
 ]
 UNREADABLE += [(_logical("int", "date"), "int", value) for value in (2**31 - 1, -(2**31), -719163)]
 """Odd values in Avro that Python cannot represent, as (declared type, written type, value)."""
+
+
+def _primitives() -> list[tuple[str, bytes]]:
+    texts = [*(text.encode() for text in TEXTS), *(t.encode("utf-8", "surrogatepass") for t in RAW)]
+    invalid = (b"\xff", b"a\xc3", b"\xed\xa0\x80", b"\xc0\x80", b"\xf5\x80\x80\x80", b"\xfe\xffx")
+    found = [(schema, text) for schema in ("STRING", "BYTES") for text in (*texts, *invalid)]
+    found += [("BOOLEAN", bytes([byte])) for byte in (0, 1, 2, 127, 128, 255)]
+    for size in (1, 2, 4, 8):
+        edges = [*LONGS, *(sign * 2**bits for bits in (7, 8, 15, 16, 31) for sign in (1, -1))]
+        found += [
+            (f"INT{8 * size}", n.to_bytes(size, "big", signed=True))
+            for n in edges
+            if -(2 ** (8 * size - 1)) <= n < 2 ** (8 * size - 1)
+        ]
+    days = (0, 1, -1, 20458, -719162, -719163, 2932896, 2932897, 2**31, 2**63 - 1, -(2**63))
+    found += [("LOCAL_DATE", day.to_bytes(8, "big", signed=True)) for day in days]
+    for schema in ("DATE", "TIMESTAMP"):
+        found += [(schema, n.to_bytes(8, "big", signed=True)) for n in LONGS]
+    found += [("DOUBLE", struct.pack(">d", number)) for number in DOUBLES]
+    floats = [number for number in DOUBLES if not 1e38 < number < float("inf")]
+    found += [("FLOAT", struct.pack(">f", number)) for number in floats]
+    numbers = {schema for schema, _ in found} - {"STRING", "BYTES"}
+    found += [(s, b"\x01" * size) for s in sorted(numbers) for size in (0, 1, 2, 3, 4, 5, 7, 8, 9)]
+    others = ("NONE", "LOCAL_TIME", "LOCAL_DATE_TIME", "INSTANT", "TIME", "PROTOBUF", "KEY_VALUE")
+    return found + [(schema, payload) for schema in others for payload in (b"", b"1", b"\x00" * 8)]
+
+
+PRIMITIVES = _primitives()
+"""Odd payloads of bare values, each with the name of its schema in Pulsar."""

@@ -10,11 +10,18 @@ from typing import Any
 
 import fastavro
 import pytest
-from odd_values import AVRO, TEXTS, TOKENS, UNREADABLE
+from odd_values import AVRO, PRIMITIVES, TEXTS, TOKENS, UNREADABLE
 from pyspark.sql import DataFrame, SparkSession
 from silver_lake import PUBLISHED
 from topic import declared
-from types_model import RefusedError, read_json, value_of, value_of_avro, value_of_key
+from types_model import (
+    RefusedError,
+    read_json,
+    value_of,
+    value_of_avro,
+    value_of_key,
+    value_of_primitive,
+)
 
 from lake.topics.topic import Topic
 from pulsar_spark.schema import ENVELOPE_DDL
@@ -156,7 +163,7 @@ def avro(definition: Any, value: Any) -> bytes:
 def test_an_avro_value_is_read_as_documented_or_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """More than 300 values for each type, as fields of records and as bare values."""
+    """More than 300 values for each type, as fields of records."""
     fields = [f'{n} = {{ type = "{kind}", required = false }}' for n, kind in FIELDS.items()]
     declaration = 'kind = "changelog"\nkey = ["id"]\nschema = "registry"'
     odd = topic("odd", declaration, ['id = "int"', *fields], tmp_path)
@@ -180,6 +187,67 @@ def test_an_avro_value_is_read_as_documented_or_refused(
             right = REFUSED
         wrong.append((kind, f"{declared_type} {value!r}", found(row, name), right))
     assert not differences(wrong), differences(wrong)
+
+
+def bare(kind: str, schema: str, folder: Path) -> Topic:
+    declaration = f'kind = "changelog"\nkey = ["key"]\nschema = "{schema}"'
+    fields = ['key = "string"', f'value = {{ type = "{kind}", required = false }}']
+    return topic("odd", declaration, fields, folder)
+
+
+def outcome(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except RefusedError:
+        return REFUSED
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_bare_value_from_the_registry_is_read_as_documented_or_refused(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """More than 1,300 payloads for each type: Pulsar's primitives, and bare Avro values."""
+    names = list(dict.fromkeys(schema for schema, _ in PRIMITIVES))
+    schemas = {version: Schema(name, "") for version, name in enumerate(names)}
+    sent: list[Sent] = [("k", payload, names.index(name)) for name, payload in PRIMITIVES]
+    cases = [
+        (f"{name} {payload!r}", outcome(lambda n=name, p=payload: value_of_primitive(kind, n, p)))
+        for name, payload in PRIMITIVES
+    ]
+    for declared_type, written, value in [(t, t, v) for t, v in AVRO] + UNREADABLE:
+        schemas[len(schemas)] = Schema("AVRO", json.dumps(declared_type))
+        sent.append(("k", avro(written, value), len(schemas) - 1))
+        # A map or a record is no bare value, and these have no field that is the key.
+        is_refused = declared_type != written or isinstance(value, dict)
+        right = REFUSED if is_refused else outcome(lambda v=value: value_of_avro(kind, v))
+        cases.append((f"{declared_type} {value!r}", right))
+    rows = decoded(spark, bare(kind, "registry", tmp_path), sent, schemas)
+    wrong = differences(
+        (kind, case, found(row, "value"), right)
+        for row, (case, right) in zip(rows, cases, strict=True)
+    )
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize(("schema", "kind"), [("string", "string"), ("bytes", "binary")])
+def test_a_bare_value_without_a_registry_is_read_as_documented_or_refused(
+    spark: SparkSession, tmp_path: Path, schema: str, kind: str
+) -> None:
+    """The bytes are the value: more than 400 texts, and some that are not UTF-8."""
+    sent = [payload for name, payload in PRIMITIVES if name == "STRING"]
+    rows = decoded(spark, bare(kind, schema, tmp_path), [("k", payload) for payload in sent])
+    wrong = differences(
+        (
+            kind,
+            repr(payload),
+            found(row, "value"),
+            payload or None
+            if kind == "binary"
+            else outcome(lambda p=payload: value_of_primitive(kind, "STRING", p)),
+        )
+        for row, payload in zip(rows, sent, strict=True)
+    )
+    assert not wrong, wrong
 
 
 def test_a_message_key_is_read_as_documented_or_refused(
