@@ -113,7 +113,11 @@ def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
 @pytest.fixture(scope="session")
 def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
     bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # it reads folders, too
-    able = {**bucket, "sql_authentication": "password"}  # its endpoints may check passwords
+    # Most plans of the suite run once, on few rows: to compile them costs a tenth of its time. The
+    # tests that start processes of their own compile them, as users do.
+    interpreted = f"{suite_settings.java_options} -Dspark.sql.codegen.wholeStage=false"
+    # Its endpoints may check passwords.
+    able = {**bucket, "sql_authentication": "password", "java_options": interpreted}
     session = build_session(suite_settings.model_copy(update=able), "tests")
     yield session
     session.stop()
