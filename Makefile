@@ -16,7 +16,7 @@ test: $(VENV)/ready ## Run all tests
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 test-fast: $(VENV)/ready ## Run the tests that need no Java
-	$(BIN)/python -m pytest -m "not jvm"
+	$(BIN)/python -m pytest -m "not jvm and not nightly"
 
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest tests/bronze/test_kills.py
@@ -28,12 +28,11 @@ soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and check that
 	LAKEHOUSE_SOAK=3600 $(BIN)/python -m pytest -s tests/e2e/test_soak.py
 
 test-s3: $(VENV)/ready ## Test a lake in a bucket of a real S3 server: kills, cluster, metastore, forget
-	LAKEHOUSE_S3=1 $(BIN)/python -m pytest -k "s3 or bucket"
+	$(BIN)/python -m pytest -m "" -k "s3 or bucket"
 
-nightly: $(VENV)/ready ## Run all tests, with kills at every write, 200 kills of the driver, and chaos
+nightly: $(VENV)/ready ## Run all tests, also the long ones: every crash point, 200 kills, chaos, S3
 	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
-		LAKEHOUSE_S3=1 LAKEHOUSE_TRIGGERS=600 LAKEHOUSE_AOT=1 \
-		$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+		LAKEHOUSE_TRIGGERS=600 $(BIN)/python -m pytest -m "" -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 bench-check: $(VENV)/ready ## Compare the short benchmarks with the commit in benchmarks/baseline
 	$(BIN)/python -m benchmarks.check

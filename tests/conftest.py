@@ -1,7 +1,7 @@
 """Shared fixtures: one broker and one Spark session for all tests of a process.
 
-Tests that use them are marked `jvm`. `make test` runs the suite in two parallel processes, which
-take the tests group by group.
+Tests that use them are marked `jvm`, those on an S3 server `nightly`. `make test` runs the suite in
+two parallel processes, which take the tests group by group.
 """
 
 import os
@@ -55,6 +55,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
+        if "s3" in fixtures_of(item):  # building its server takes minutes
+            item.add_marker(pytest.mark.nightly)
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     # The longest groups first, so that no process is still busy with one when the other is done.
     items.sort(

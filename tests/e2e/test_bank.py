@@ -27,7 +27,10 @@ FILES = {
     "transactions": "transactions-small.csv",
 }
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data/bank")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/data/bank"),
+]
 
 
 def rows(name: str) -> list[dict[str, str]]:

@@ -1,6 +1,7 @@
 """Tests that each command, killed at any durable write and run again, ends as if undisturbed.
 
-`make test` tries a seeded sample of the points of each command, `make nightly` all of them.
+`make test` tries a seeded sample of the points of each quick command, `make nightly` all points of
+all commands.
 Register a new command in `SCENARIOS`, or in `EXEMPT` with the reason.
 """
 
@@ -447,6 +448,7 @@ SCENARIOS: dict[str, Callable[[World], Case]] = {
     "sql-user remove": sql_user_remove,
     "generate": generate,
 }
+LONG = {"forget", "savepoint restore", "replay --table silver", "publish-table"}
 
 
 @pytest.fixture(autouse=True)
@@ -467,7 +469,9 @@ def watcher(spark: SparkSession, suite_settings: LakeSettings) -> Watcher:
     return Watcher(spark, suite_settings)
 
 
-@pytest.mark.parametrize("command", SCENARIOS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(c, marks=pytest.mark.nightly if c in LONG else ()) for c in SCENARIOS]
+)
 def test_a_command_killed_at_any_write_is_finished_by_running_it_again(
     command: str,
     request: pytest.FixtureRequest,
@@ -583,7 +587,7 @@ def files_beside(settings: LakeSettings) -> list[str]:
     )
 
 
-@pytest.mark.skipif(not ALL, reason="takes a minute per point; `make nightly` runs it")
+@pytest.mark.nightly
 @pytest.mark.parametrize("commits", range(1, 22, 4))
 def test_a_forget_killed_by_the_system_is_finished_by_running_it_again(
     commits: int, spark: SparkSession, tmp_path: Path

@@ -89,7 +89,6 @@ def arguments(process: "subprocess.Popen[bytes]") -> str:
     return "\n".join(found)
 
 
-@pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="slow: `make test-s3` runs this")
 @pytest.mark.timeout(600)
 def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     lake: ShopLake, s3: S3Server, tmp_path: Path

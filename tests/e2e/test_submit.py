@@ -37,6 +37,8 @@ CONF = ROOT / "lakehouse" / "runtime" / "conf"
 SPARK = Path(pyspark.__file__).parent / "bin"
 WORKERS = 2
 
+pytestmark = pytest.mark.nightly
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -216,7 +218,6 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     assert have_wheel >= 2 * WORKERS, "only the killed executor may lack the wheel"
 
 
-@pytest.mark.skipif("LAKEHOUSE_S3" not in os.environ, reason="`make test-s3` runs this")
 def test_the_layers_run_on_a_cluster_with_their_tables_in_a_bucket(
     broker: Broker, bucket: LakeSettings, cluster: Cluster, wheel: Path, tmp_path: Path
 ) -> None:

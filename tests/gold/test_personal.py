@@ -70,6 +70,7 @@ def test_gold_and_silver_refuse_to_show_more_or_hash_differently(
     shop_lake.refine()
 
 
+@pytest.mark.nightly
 def test_a_forgotten_buyer_is_gone_from_gold_but_the_purchases_stay(
     changes: Changes, shop_lake: ShopLake
 ) -> None:

@@ -1,7 +1,6 @@
 """Tests the erasure of a planted person; the test itself searches every byte below the lake."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +93,10 @@ class Kept(SilverLake):
     places: tuple[Path, ...]
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.nightly)])
 def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Kept:
     settings, places = load_settings(home=tmp_path / "home"), [tmp_path / "home"]
     if request.param == "bucket":
-        if "LAKEHOUSE_S3" not in os.environ:
-            pytest.skip("slow: `make test-s3` runs this")
         server: S3Server = request.getfixturevalue("s3")
         keep_old_versions(spark)
         own = {"lake": f"s3://{KEEPING}/some/prefix", "s3_endpoint": server.address}

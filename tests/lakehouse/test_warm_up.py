@@ -14,7 +14,6 @@ from lake.settings.settings import LakeSettings, load_settings
 from lakehouse.runtime.aot import cache_folder
 from lakehouse.warm_up import WarmUpError, wanted_caches, warm_up, warm_up_later
 
-TRAIN = bool(os.environ.get("LAKEHOUSE_AOT"))
 START = """
 import json, sys
 from lake.settings.settings import load_settings
@@ -61,7 +60,7 @@ def test_two_processes_do_not_train_at_once(settings: LakeSettings) -> None:
         warm_up(settings)
 
 
-@pytest.mark.skipif(not TRAIN, reason="takes half a minute; `make nightly` runs it")
+@pytest.mark.nightly
 def test_a_training_that_fails_says_why_and_leaves_nothing(
     settings: LakeSettings,
 ) -> None:
@@ -128,7 +127,7 @@ def test_a_broken_cache_is_passed_over_without_a_word(settings: LakeSettings) ->
 
 
 @pytest.mark.jvm
-@pytest.mark.skipif(not TRAIN, reason="takes minutes; `make nightly` runs it")
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_trained_caches_are_used_by_the_next_start(settings: LakeSettings, tmp_path: Path) -> None:
     killed = cache_folder(settings) / "training-killed"

@@ -91,6 +91,7 @@ def test_a_savepoint_ignores_partitions_that_silver_has_not_read(lake: ShopLake)
                 assert not [s for s in admin.state(partition).cursors if "early" in s]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)  # it starts all streams three times
 def test_a_restored_lake_has_its_old_rows_continues_and_can_be_replayed(lake: ShopLake) -> None:
     with LiveShop(lake) as shop:
