@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
-        if "s3" in fixtures_of(item):  # building its server takes minutes
+        if uses_s3(item):  # building its server takes minutes
             item.add_marker(pytest.mark.nightly)
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     # The longest groups first, so that no process is still busy with one when the other is done.
@@ -77,6 +77,12 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
 def group_of(item: pytest.Item) -> str:
     """Return the group of a test; the tests of a group run one after another in one process."""
     return SHOP if "shop_lake" in fixtures_of(item) else item.path.stem
+
+
+def uses_s3(item: pytest.Item) -> bool:
+    """Whether a test asks for the S3 server, by a fixture or because it runs on a bucket."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return "s3" in fixtures_of(item) or "bucket" in parameters.values()
 
 
 def fixtures_of(item: pytest.Item) -> Collection[str]:

@@ -93,7 +93,7 @@ class Kept(SilverLake):
     places: tuple[Path, ...]
 
 
-@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.nightly)])
+@pytest.fixture(params=["folder", "bucket"])
 def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Kept:
     settings, places = load_settings(home=tmp_path / "home"), [tmp_path / "home"]
     if request.param == "bucket":

@@ -25,7 +25,7 @@ WAIT_SECONDS = 60
 def wait_within(rows: DataFrame, barrier: Path) -> DataFrame:
     """Return the same rows, but let the first reader wait until `barrier`/go exists."""
 
-    @F.udf("boolean")
+    @F.udf("boolean", useArrow=False)
     def passes(_: Any) -> bool:  # in a Python worker, which cannot import the tests
         (barrier / "reached").touch()
         deadline = time.monotonic() + WAIT_SECONDS
