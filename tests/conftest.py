@@ -1,6 +1,6 @@
 """Shared fixtures: one broker and one Spark session for all tests of a process.
 
-Tests that use them are marked `jvm`, those on an S3 server `nightly`. `make test` runs the suite in
+Tests that use them are marked `jvm`, those on an S3 server `s3`. `make test` runs the suite in
 two parallel processes, which take the tests group by group.
 """
 
@@ -56,6 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
         if uses_s3(item):  # building its server takes minutes
+            item.add_marker(pytest.mark.s3)
             item.add_marker(pytest.mark.nightly)
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
     # The longest groups first, so that no process is still busy with one when the other is done.

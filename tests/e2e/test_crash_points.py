@@ -1,8 +1,7 @@
 """Tests that each command, killed at any durable write and run again, ends as if undisturbed.
 
 `make test` tries a seeded sample of the points of each quick command, `make nightly` all points of
-all commands.
-Register a new command in `SCENARIOS`, or in `EXEMPT` with the reason.
+all commands. Register a new command in `SCENARIOS`, or in `EXEMPT` with the reason.
 """
 
 import contextlib
