@@ -91,7 +91,7 @@ class PreparedBuild:
         versions: dict[str, int] = {}
         if before and (why is None or self.select):
             versions = undo_unpublished(self.lake, before)
-        arguments = self._arguments(anew=why is not None, changed=changed)
+        arguments = self._arguments(anew=why is not None)
         with report_build(self.lake, self.target) as lineage:
             build = self._run_dbt(arguments, results)
             if build.failed or self.process.returncode:
@@ -147,15 +147,16 @@ class PreparedBuild:
             return f"changes since {before.published_at:%Y-%m-%d} are no longer kept"
         return None
 
-    def _arguments(self, *, anew: bool, changed: bool) -> list[str]:
+    def _arguments(self, *, anew: bool) -> list[str]:
         """The arguments of dbt.
 
-        The results of unit tests change only with the models. They therefore run only if the models
-        have changed, or if models are selected.
+        Unit tests check the models, not the data, so a build that is published leaves them out.
+        They run if models are selected, which is how models are developed.
         """
-        select = ["--select", self.select] if self.select else []
-        skip = [] if changed or self.select else ["--exclude-resource-type", "unit_test"]
-        return ["--no-version-check", "build", *select, *skip, *(["--full-refresh"] * anew)]
+        which = (
+            ["--select", self.select] if self.select else ["--exclude-resource-type", "unit_test"]
+        )
+        return ["--no-version-check", "build", *which, *(["--full-refresh"] * anew)]
 
     def _publish(self, project: str, versions: dict[str, int]) -> GoldSnapshot:
         manifest = json.loads((self.target / "manifest.json").read_text())

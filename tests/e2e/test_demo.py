@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from shop_lake import joined, read_shop
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
-from gold.sql_client import is_loopback
+from gold.sql_client import is_loopback, query_endpoint
+from lake.settings.settings import load_settings
 from lakehouse.runtime.ports import free_port
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
@@ -60,11 +61,11 @@ class Home:
         assert "Traceback" not in done.stderr
         return done
 
-    def sql(self, statement: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(
-            self.run("sql", "--format", "json", statement).stdout
-        )
-        return found
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement on the endpoint of the running `lakehouse up`."""
+        own = {"sql_host": "127.0.0.2", "sql_port": self.sql_port}
+        settings = load_settings(home=self.folder / ".lakehouse", **own)
+        return query_endpoint(settings, statement)[1]
 
     def status(self) -> dict[str, dict[str, Any]]:
         rows = json.loads(self.run("status", "--format", "json").stdout)
@@ -130,12 +131,9 @@ def test_the_demo_prints_its_results_and_leaves_nothing_running(demo: Outcome, h
 
 def test_sql_answers_when_nothing_else_runs(demo: Outcome, home: Home) -> None:
     count = "select count(*) as orders from silver.enriched_orders"
-    assert home.run("sql", "--format", "csv", count).stdout == "orders\n41\n"
-    refused = home.run("sql", "select * from gold.nope", ends=2)
-    assert refused.stdout == ""
-    started, said = refused.stderr.splitlines()
-    assert started.startswith("Starting Spark")
-    assert said.startswith("Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view")
+    done = home.run("sql", "--format", "csv", count)
+    assert done.stdout == "orders\n41\n"
+    assert done.stderr.startswith("Starting Spark")
 
 
 @pytest.fixture(scope="module")
@@ -175,13 +173,13 @@ def test_up_streams_published_messages_and_completes_incomplete_rows(
 
     def missing(count: int) -> None:
         found = home.sql("select user_id from silver.missing_user where invoice_id = 1")
-        assert found == [{"user_id": 777}] * count
+        assert found == [(777,)] * count
 
     until(lambda: missing(1))
     publish(home, "users", user[0], ",".join(["777", *user[1].split(",")[1:]]))
     until(lambda: missing(0))
     enriched = home.sql("select `user`.id from silver.enriched_orders where invoice_id = 1")
-    assert enriched == [{"id": 777}]
+    assert enriched == [(777,)]
     after = home.status()
     assert after["silver.enriched_orders"]["rows"] == 42
     assert after["bronze.orders"]["rows"] == before["bronze.orders"]["rows"] + 1
@@ -192,6 +190,15 @@ def publish(home: Home, topic: str, *lines: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{topic}.csv").write_text("\n".join(lines) + "\n")
     home.run("publish", "--data", str(folder))
+
+
+def test_sql_explains_a_refused_statement_without_a_traceback(
+    running: subprocess.Popen[str], home: Home
+) -> None:
+    refused = home.run("sql", "select * from gold.nope", ends=2)
+    assert refused.stdout == ""
+    [said] = refused.stderr.splitlines()
+    assert said.startswith("Error: [TABLE_OR_VIEW_NOT_FOUND] The table or view")
 
 
 def test_up_prints_where_it_serves(running: subprocess.Popen[str], home: Home) -> None:

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from gold_changes import Changes
 from gold_checks import assert_gold_is_right, published, versions
-from gold_refused import Refused
+from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
 
 from gold.build import build_gold
@@ -32,7 +32,7 @@ def test_the_first_build_creates_tests_and_publishes_every_mart(
     settings = shop_lake.settings
     models = {node.name for node in gold.models}
     assert {"stg_orders", "int_order_lines", "reward_ledger", "similar_items"} <= models
-    assert {node.kind for node in gold.tests} == {"test", "unit_test"}
+    assert {node.kind for node in gold.tests} == {"test"}
     assert {node.status for node in gold.models} == {"success"}
     assert {node.status for node in gold.tests} == {"pass"}
     marts = {name for name in models if not name.startswith(("stg_", "int_"))}
@@ -50,10 +50,10 @@ def test_the_first_build_creates_tests_and_publishes_every_mart(
     assert {row["outcome"] for row in runs} == {"published"}
 
 
-def test_readers_keep_the_published_tables_when_a_test_fails_or_dbt_is_killed(
+def test_readers_keep_the_published_tables_when_a_test_fails(
     refused: Refused,
 ) -> None:
-    """The next build, in `changes`, gives the same result as without these failures."""
+    """The next build, in `changes`, gives the same result as without this failure."""
     assert refused.error.startswith("Gold was not built: test assert_nobody_has_no_points: Got")
     assert "such as {'account_id': " in refused.error
     assert "Readers still see the last published version" in refused.error
@@ -63,33 +63,6 @@ def test_readers_keep_the_published_tables_when_a_test_fails_or_dbt_is_killed(
     why = refused.told[0]["run"]["facets"]["errorMessage"]["message"]
     assert why.startswith("test assert_nobody_has_no_points: Got")
     assert "account_id" not in why  # no rows
-    assert refused.readable_when_killed == refused.readable
-
-
-def test_nothing_is_published_if_another_writer_changed_gold_build(
-    refused: Refused,
-) -> None:
-    """The build in `changes` repairs this, too."""
-    assert refused.bare.returncode != 0
-    assert "belongs to `lakehouse gold`" in refused.bare.stdout
-    assert "LAKEHOUSE_DBT_SCHEMA=gold_build_" in refused.bare.stdout
-    assert "gold_build.stg_orders" in refused.disturbed
-    assert "RESTORE" in refused.disturbed
-    assert refused.readable_when_disturbed == refused.readable
-
-
-def test_plain_dbt_with_its_own_schema_works_beside_a_build(
-    changes: Changes, shop_lake: ShopLake
-) -> None:
-    assert changes.bare.returncode == 0, changes.bare.stdout
-    for name in ("stg_users", "int_order_lines"):
-        own, built = (
-            DeltaTable(shop_lake.settings.table_path(schema, name)).to_pyarrow_table().to_pylist()
-            for schema in ("gold_build_ann", "gold_build")
-        )
-        assert built
-        assert sorted(map(str, own)) == sorted(map(str, built))
-    assert_gold_is_right(shop_lake)
 
 
 def test_later_builds_apply_changes_and_a_full_refresh_gives_the_same(
@@ -110,12 +83,44 @@ def test_later_builds_apply_changes_and_a_full_refresh_gives_the_same(
     assert ledger.history(1)[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
 
 
-def test_a_partial_build_is_tested_but_not_published(
+@pytest.mark.nightly
+def test_a_killed_or_disturbed_build_publishes_nothing_and_the_next_one_repairs_it(
+    interrupted: Interrupted, shop_lake: ShopLake
+) -> None:
+    assert interrupted.readable_when_killed == interrupted.readable
+    assert interrupted.bare.returncode != 0
+    assert "belongs to `lakehouse gold`" in interrupted.bare.stdout
+    assert "LAKEHOUSE_DBT_SCHEMA=gold_build_" in interrupted.bare.stdout
+    assert "gold_build.stg_orders" in interrupted.disturbed
+    assert "RESTORE" in interrupted.disturbed
+    assert interrupted.readable_when_disturbed == interrupted.readable
+    assert_gold_is_right(shop_lake)
+
+
+@pytest.mark.nightly
+def test_plain_dbt_with_its_own_schema_works_beside_a_build(
+    interrupted: Interrupted, shop_lake: ShopLake
+) -> None:
+    assert interrupted.own.returncode == 0, interrupted.own.stdout
+    for name in ("stg_users", "int_order_lines"):
+        own, built = (
+            DeltaTable(shop_lake.settings.table_path(schema, name)).to_pyarrow_table().to_pylist()
+            for schema in ("gold_build_ann", "gold_build")
+        )
+        assert built
+        assert sorted(map(str, own)) == sorted(map(str, built))
+
+
+def test_a_partial_build_also_runs_unit_tests_and_is_not_published(
     gold: BuildResult, endpoint: LakeSettings
 ) -> None:
     before = last_published(Lake(endpoint))
-    part = build_gold(Lake(endpoint), select="stg_orders int_order_lines")
+    part = build_gold(Lake(endpoint), select="stg_orders int_order_lines test_type:unit")
     assert [node.name for node in part.models] == ["stg_orders", "int_order_lines"]
+    of_rules = [node for node in part.tests if node.kind == "unit_test"]
+    assert {node.name for node in of_rules} >= {"int_purchases", "customers", "reward_ledger"}
+    assert len(of_rules) == 14
+    assert {node.status for node in part.tests} == {"pass"}
     assert part.published is None
     assert last_published(Lake(endpoint)) == before
 

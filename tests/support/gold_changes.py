@@ -1,7 +1,6 @@
 """Changes to the sources between two builds of gold."""
 
 import csv
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +13,11 @@ class Changes(NamedTuple):
     """The result of changes and of the build that follows them.
 
     before: the rows of the marts before the changes. fates: the changed items and users by what
-    happened to them. bare: a plain dbt run in its own schema in the middle of the build.
+    happened to them.
     """
 
     before: dict[str, list[str]]
     fates: dict[str, int]
-    bare: subprocess.CompletedProcess[str]
 
 
 def change_rewards(lake: ShopLake, shop_files: Path, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Builds of gold that are not published.
+"""Builds of gold that are not published, and builds beside other processes.
 
 A dbt test fails, dbt is killed, another process writes to `gold_build`, and the clock is set back.
 """
@@ -37,35 +37,40 @@ Readable = tuple[dict[str, list[str]], dict[str, int]]
 
 
 class Refused(NamedTuple):
-    """The rows and versions that readers saw, and the records of the failed builds.
+    """The rows and versions that readers saw before and after a build with a failed test.
 
-    disturbed: the error of a build during which another process restored one of its tables. bare:
-    a plain dbt run in the same schema at the same time. runs: the failed tests in the runs table.
-    told: lineage events of the failed build.
+    runs: the failed tests in the runs table. told: lineage events of the failed build.
     """
 
     readable: Readable
     readable_when_failed: Readable
-    readable_when_killed: Readable
-    readable_when_disturbed: Readable
     error: str
-    disturbed: str
-    bare: subprocess.CompletedProcess[str]
     runs: list[dict[str, Any]]
     told: list[Event]
 
 
+class Interrupted(NamedTuple):
+    """The rows and versions that readers saw, and the results of the processes.
+
+    disturbed: the error of a build during which another process restored one of its tables. bare:
+    a plain dbt run in the same schema at the same time. own: a plain dbt run in its own schema,
+    beside a build that is published.
+    """
+
+    readable: Readable
+    readable_when_killed: Readable
+    readable_when_disturbed: Readable
+    disturbed: str
+    bare: subprocess.CompletedProcess[str]
+    own: subprocess.CompletedProcess[str]
+
+
 def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
-    """Publish one more order, and let three builds that include it fail."""
+    """Set the clock back, publish one more order, and build gold with a test that fails."""
     settings = lake.settings
     _a_day_ahead(lake, "silver", "cuts", "committed_at")
     _a_day_ahead(lake, "gold", "cuts", "published_at")
-    more = folder / "more"
-    more.mkdir()
-    with (shop_files / "orders.csv").open() as lines:
-        line = next(line for line in csv.DictReader(lines) if line["paid_at"])
-    write_rows(more / "orders.csv", [{**line, "line_item_id": "88888888"}])
-    lake.fill(more)
+    _order_once_more(lake, shop_files, folder, "88888888")
     readable = _readable(settings)
 
     project = folder / "project"
@@ -79,6 +84,14 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
     when_failed = _readable(settings)
     runs = Lake(settings).table(RUNS).arrow.rows(["name", "outcome"], "status = 'fail'")
     told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nobody_has_no_points")]
+    return Refused(readable, when_failed, str(error.value), runs, told)
+
+
+def interrupt(lake: ShopLake, shop_files: Path, folder: Path) -> Interrupted:
+    """Publish one more order; kill a build, disturb a second, and work beside a third."""
+    settings = lake.settings
+    _order_once_more(lake, shop_files, folder, "77777777")
+    readable = _readable(settings)
 
     staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
     undone = staged.version() + 1
@@ -102,10 +115,14 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
 
     with pytest.raises(GoldError) as disturbed:
         build_beside(settings, disturb)
-    return Refused(
-        *(readable, when_failed, when_killed, _readable(settings)),
-        *(str(error.value), str(disturbed.value), ended[0], runs, told),
-    )
+    when_disturbed = _readable(settings)
+
+    def work_beside() -> None:
+        own = "stg_users stg_items +int_order_lines"
+        ended.append(bare_dbt(settings, folder / "own", "gold_build_ann", own))
+
+    build_beside(settings, work_beside)
+    return Interrupted(readable, when_killed, when_disturbed, str(disturbed.value), *ended)
 
 
 def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult:
@@ -152,6 +169,15 @@ def environment(settings: LakeSettings) -> dict[str, str]:
         "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
         "LAKEHOUSE_TOPICS": str(settings.topics),
     }
+
+
+def _order_once_more(lake: ShopLake, shop_files: Path, folder: Path, line_item_id: str) -> None:
+    more = folder / "more"
+    more.mkdir()
+    with (shop_files / "orders.csv").open() as lines:
+        line = next(line for line in csv.DictReader(lines) if line["paid_at"])
+    write_rows(more / "orders.csv", [{**line, "line_item_id": line_item_id}])
+    lake.fill(more)
 
 
 def _readable(settings: LakeSettings) -> Readable:
