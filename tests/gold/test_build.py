@@ -115,14 +115,21 @@ def test_a_partial_build_also_runs_unit_tests_and_is_not_published(
     gold: BuildResult, endpoint: LakeSettings
 ) -> None:
     before = last_published(Lake(endpoint))
-    part = build_gold(Lake(endpoint), select="stg_orders int_order_lines test_type:unit")
+    part = build_gold(Lake(endpoint), select="stg_orders int_order_lines")
     assert [node.name for node in part.models] == ["stg_orders", "int_order_lines"]
-    of_rules = [node for node in part.tests if node.kind == "unit_test"]
-    assert {node.name for node in of_rules} >= {"int_purchases", "customers", "reward_ledger"}
-    assert len(of_rules) == 14
+    assert {node.name for node in part.tests if node.kind == "unit_test"} == {"int_order_lines"}
     assert {node.status for node in part.tests} == {"pass"}
     assert part.published is None
     assert last_published(Lake(endpoint)) == before
+
+
+@pytest.mark.nightly
+def test_every_unit_test_passes(gold: BuildResult, endpoint: LakeSettings) -> None:
+    part = build_gold(Lake(endpoint), select="*")
+    of_rules = [node for node in part.tests if node.kind == "unit_test"]
+    assert {node.name for node in of_rules} >= {"int_purchases", "customers", "reward_ledger"}
+    assert {node.status for node in of_rules} == {"pass"}
+    assert len(of_rules) == 14
 
 
 def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:

@@ -65,6 +65,22 @@ class Interrupted(NamedTuple):
     own: subprocess.CompletedProcess[str]
 
 
+class Staged:
+    """`gold_build.stg_orders`, from whose commits a test sees how far a build has come."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._path = settings.table_path("gold_build", "stg_orders")
+        self._before: int = self.last_commit()["version"]
+
+    def last_commit(self) -> dict[str, Any]:
+        return DeltaTable(self._path).history(1)[0]
+
+    def is_changed(self) -> bool:
+        """Whether the last commit since the start is the build's MERGE, not a repair before it."""
+        last = self.last_commit()
+        return bool(last["version"] > self._before and last["operation"] == "MERGE")
+
+
 def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
     """Set the clock back, publish one more order, and build gold with a test that fails."""
     settings = lake.settings
@@ -93,12 +109,11 @@ def interrupt(lake: ShopLake, shop_files: Path, folder: Path) -> Interrupted:
     _order_once_more(lake, shop_files, folder, "77777777")
     readable = _readable(settings)
 
-    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
-    undone = staged.version() + 1
+    staged = Staged(settings)
     command = [sys.executable, "-m", "gold", "--available-now"]
     with subprocess.Popen(command, env=environment(settings), start_new_session=True) as running:
         try:
-            until(lambda: DeltaTable(staged.table_uri).version() > undone, "the run's orders")
+            until(staged.is_changed, "the run's orders")
         finally:
             os.killpg(running.pid, signal.SIGKILL)
     when_killed = _readable(settings)
@@ -107,9 +122,8 @@ def interrupt(lake: ShopLake, shop_files: Path, folder: Path) -> Interrupted:
 
     def disturb() -> None:
         ended.append(bare_dbt(settings, folder / "bare", "gold_build", "stg_orders"))
-        orders = DeltaTable(staged.table_uri)
-        last = orders.history(1)[0]
-        sql = f"restore table gold_build.stg_orders to version as of {orders.version() - 1}"
+        last = staged.last_commit()
+        sql = f"restore table gold_build.stg_orders to version as of {last['version'] - 1}"
         assert last["operation"] == "MERGE", "the last commit is not the build's MERGE"
         query_endpoint(settings, sql)
 
@@ -127,16 +141,10 @@ def interrupt(lake: ShopLake, shop_files: Path, folder: Path) -> Interrupted:
 
 def build_beside(settings: LakeSettings, act: Callable[[], None]) -> BuildResult:
     """Build and publish gold; dbt is paused while `act` runs, once the orders are staged."""
-    staged = DeltaTable(settings.table_path("gold_build", "stg_orders"))
     with alone(settings), prepare_build(Lake(settings)) as build, ThreadPoolExecutor(1) as thread:
-        published = staged.history(1)[0]["version"]
+        staged = Staged(settings)
         running = thread.submit(build.run)
-
-        def is_staged() -> bool:
-            last = DeltaTable(staged.table_uri).history(1)[0]
-            return bool(last["version"] > published and last["operation"] == "MERGE")
-
-        until(lambda: running.done() or is_staged(), "the build's orders")
+        until(lambda: running.done() or staged.is_changed(), "the build's orders")
         if not running.done():
             os.kill(build.process.pid, signal.SIGSTOP)
             try:
