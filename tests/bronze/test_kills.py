@@ -2,8 +2,9 @@
 
 The driver is `lakehouse bronze` in its own process group, so `kill -9` ends Python, JVM and workers
 at once. A point is a delay after Spark or Delta writes its n-th file of a kind, or after the start.
-There are LAKEHOUSE_KILLS points, 3 if not set, because each requires a start of Spark. A final
-SIGTERM must end the driver with exit code 0.
+There are LAKEHOUSE_KILLS points, 2 if not set, because each requires a start of Spark. A final
+SIGTERM must end the driver with exit code 0. The first points are right after the
+table has a batch that the checkpoint does not, and right after the offsets.
 """
 
 import os
@@ -24,7 +25,7 @@ from topic import LiveTopic, Outgoing
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.broker import Broker
 
-KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "3"))
+KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "2"))
 PER_BATCH = 20
 SECONDS_PER_KILL = 90
 
@@ -124,7 +125,7 @@ def test_nothing_is_lost_or_landed_twice_wherever_the_driver_is_killed(
     topic = LiveTopic(settings, "o", 3)
     driver = Driver(settings, tmp_path)
     sent: Counter[bytes] = Counter()
-    for number, point in enumerate(points(seed=1)):
+    for number, point in enumerate(points(seed=13)):
         new = [Outgoing(b"%d-%d" % (number, n), key=str(n)) for n in range(4 * PER_BATCH)]
         topic.send(new, batched=number % 2 == 1)
         sent.update(message.payload for message in new)

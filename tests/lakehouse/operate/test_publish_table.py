@@ -173,7 +173,7 @@ def test_a_deleted_key_of_silvers_state_is_sent_as_a_delete(lake: ShopLake, send
     assert all(row.keys() == {"op", "bank", "id"} for rows in found.values() for row in rows)
 
 
-@pytest.mark.parametrize("updates", ["whole", "partial"])
+@pytest.mark.parametrize("updates", ["whole", pytest.param("partial", marks=pytest.mark.nightly)])
 def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path, updates: str
 ) -> None:
