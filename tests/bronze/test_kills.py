@@ -2,9 +2,9 @@
 
 The driver is `lakehouse bronze` in its own process group, so `kill -9` ends Python, JVM and workers
 at once. A point is a delay after Spark or Delta writes its n-th file of a kind, or after the start.
-There are LAKEHOUSE_KILLS points, 2 if not set, because each requires a start of Spark. A final
-SIGTERM must end the driver with exit code 0. The first points are right after the
-table has a batch that the checkpoint does not, and right after the offsets.
+There are LAKEHOUSE_KILLS points, 1 if not set, because each requires a start of Spark. The first
+is right after the table has a batch that the checkpoint does not. A final SIGTERM must end the
+driver with exit code 0.
 """
 
 import os
@@ -25,7 +25,7 @@ from topic import LiveTopic, Outgoing
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.broker import Broker
 
-KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "2"))
+KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "1"))
 PER_BATCH = 20
 SECONDS_PER_KILL = 90
 

@@ -93,6 +93,7 @@ def sent(*messages: Outgoing | Sent) -> list[tuple[str | None, bytes | None]]:
     return sorted(((m.key, m.payload) for m in messages), key=lambda pair: pair[1] or b"")
 
 
+@pytest.mark.nightly
 @each_release
 def test_silver_repeats_the_interrupted_batch_and_continues(
     release: Path, spark: SparkSession, tmp_path: Path

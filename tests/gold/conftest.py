@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from collector import Collector
-from gold_changes import Changes, change_recommendations, change_rewards
+from gold_changes import Changes, change_recommendations, change_rewards, change_sales
 from gold_checks import published
 from gold_interrupted import Interrupted, Refused, interrupt, refuse
 from shop_lake import ShopLake
@@ -33,13 +33,14 @@ def changes(
     shop_files: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Changes:
-    """Changes to the sources of rewards and recommendations, with a new build of gold.
+    """Changes to the sources of rewards, recommendations and sales, with a new build of gold.
 
     That build must also recover from the failed build.
     """
     before = published(shop_lake.settings)
     change_rewards(shop_lake, shop_files, tmp_path_factory.mktemp("rewards"))
     fates = change_recommendations(shop_lake, shop_files, tmp_path_factory.mktemp("planted"))
+    fates["unpaid"] = change_sales(shop_lake)
     build_gold(Lake(shop_lake.settings))
     return Changes(before, fates)
 

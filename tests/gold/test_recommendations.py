@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 import gold_model
+import pytest
 from gold_changes import Changes
 from planted_shop import ACCOUNTS, FAITH
 from shop_lake import ShopLake
@@ -56,6 +57,7 @@ def test_recommendations_follow_changes_of_orders_items_and_users(
     assert not {changes.fates["merged"], changes.fates["closed"]} & advised.keys()
 
 
+@pytest.mark.nightly
 def test_items_bought_together_are_found_and_beat_popularity_and_chance(
     changes: Changes, shop_lake: ShopLake
 ) -> None:

@@ -23,6 +23,8 @@ from lakehouse.runtime.java import find_java
 PACKAGE = Path(__file__).parents[2] / "pulsar_spark"
 UV = Path(sys.executable).with_name("uv")
 
+pytestmark = pytest.mark.nightly  # an installation of Spark
+
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:

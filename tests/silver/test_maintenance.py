@@ -71,6 +71,7 @@ def test_small_files_are_compacted_and_old_ones_deleted_while_batches_continue(
     assert lake.enriched() == model.enriched
 
 
+@pytest.mark.nightly
 def test_once_a_day_rows_are_sorted_by_key_where_many_files_span_the_same_keys(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

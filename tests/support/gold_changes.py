@@ -1,12 +1,19 @@
 """Changes to the sources between two builds of gold."""
 
 import csv
+import datetime as dt
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from messages import order, user
 from planted_shop import write_planted_shop, write_rows
 from shop_lake import ShopLake
+
+MIDNIGHT = dt.datetime(2018, 3, 1, tzinfo=dt.timezone.utc)
+DAY, TICK = dt.timedelta(days=1), dt.timedelta(milliseconds=1)
+Row = Mapping[str, Any]
 
 
 class Changes(NamedTuple):
@@ -94,3 +101,61 @@ def append(files: Path, to: Path, name: str, column: str, value: int, new: dict[
         header = next(csv.reader(there))
     with (to / f"{name}.csv").open("a", newline="") as file:
         csv.DictWriter(file, header, extrasaction="ignore").writerow(row | new)
+
+
+def change_sales(lake: ShopLake) -> int:
+    """Publish every kind of change to a customer, each for a different one.
+
+    Returns:
+        The account that is no longer a customer.
+    """
+    users, bought = lake.current("users"), dict[int, list[Row]]()
+    parents = {each["parent_user_id"] for each in users.values()}
+    waiting = None
+    for line in lake.enriched().values():
+        buyer = users.get(line["user_id"])
+        if buyer is None:
+            waiting = line["user_id"]
+        elif line["paid_at"] and not buyer["deleted_at"] and buyer["parent_user_id"] is None:
+            bought.setdefault(line["user_id"], []).append(line)
+    alone = sorted(bought.keys() - parents)
+    keeps, merged, deleted, unknown, unpaid, refunded, earlier = alone[:7]
+    moved = bought[keeps][0]
+    first = min(line["paid_at"] for line in bought[earlier])
+    orders = [
+        resent(moved, itemCategory="moved", paidAt=ms(MIDNIGHT)),
+        *(resent(line, paidAt=-1) for line in bought[unpaid]),
+        # A refund on an earlier paid invoice, and one on its own invoice, the only line of its day.
+        resent(bought[refunded][0], lineItemId=9_000_001, price=-0.5, paidAt=ms(MIDNIGHT - TICK)),
+        (9_000_002, order(9_000_002, 1, refunded, 0, price=-7, paidAt=ms(MIDNIGHT + 40 * DAY))),
+        (9_000_003, order(9_000_003, 1, earlier, 0, price=0, paidAt=ms(first - DAY))),
+        (9_000_007, order(9_000_007, 1, earlier, 0, itemCategory=None, paidAt=ms(MIDNIGHT))),
+        # Of an unknown user, paid at the same instant: the lower invoice counts as the first.
+        (9_000_005, order(9_000_005, 1, 9_000_000, 0, paidAt=ms(MIDNIGHT))),
+        (9_000_004, order(9_000_004, 1, 9_000_000, 0, paidAt=ms(MIDNIGHT))),
+    ]
+    changed = [
+        (merged, user(merged, parentUserId=keeps, mergedAt=ms(MIDNIGHT))),
+        (deleted, user(deleted, deletedAt=ms(MIDNIGHT))),
+        (unknown, b""),
+        (9_000_006, user(9_000_006, parentUserId=merged, mergedAt=ms(MIDNIGHT))),
+    ]
+    if waiting is not None:
+        changed.append((waiting, user(waiting, parentUserId=keeps, mergedAt=ms(MIDNIGHT))))
+    lake.send("users", changed)
+    lake.send("orders", orders)
+    lake.catch_up()
+    return unpaid
+
+
+def resent(line: Row, **fields: Any) -> tuple[int, bytes]:
+    """Return an order line as it was sent, with some fields replaced."""
+    names = {"itemName": "item_name", "itemCategory": "item_category"}
+    sent = {name: line[column] for name, column in names.items()}
+    sent |= {"price": float(line["price"]), "createdAt": ms(line["created_at"])}
+    ids = [line[name] for name in ("invoice_id", "line_item_id", "user_id", "item_id")]
+    return ids[0], order(*ids, **{**sent, "paidAt": ms(line["paid_at"]), **fields})
+
+
+def ms(at: dt.datetime) -> int:
+    return round(at.timestamp() * 1000)

@@ -35,6 +35,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return [json.loads(line) for line in captured.err.splitlines()]
 
 
+@pytest.mark.filterwarnings("default:an old setting")
 def test_json_logs_have_one_object_per_line_whichever_library_logs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

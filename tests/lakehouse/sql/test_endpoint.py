@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyhive import hive
 from shop_lake import ShopLake, joined, read_shop
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import NullPool, create_engine, inspect, text
 
 from gold.dbt.results import BuildResult
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
@@ -68,7 +68,8 @@ def test_missing_users_and_items_are_views(cursor: hive.Cursor, shop_lake: ShopL
 
 
 def test_sqlalchemy_reflects_and_reads(endpoint: LakeSettings, gold: BuildResult) -> None:
-    engine = create_engine(f"hive://127.0.0.1:{endpoint.sql_port}/gold")
+    address = f"hive://127.0.0.1:{endpoint.sql_port}/gold"
+    engine = create_engine(address, poolclass=NullPool)  # leaves no connection open
     with engine.connect() as connection:
         columns = {c["name"] for c in inspect(connection).get_columns("reward_points", "gold")}
         assert columns >= {"account_id", "points"}

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from pyhive import hive
 from shop_lake import ShopLake
-from sqlalchemy import create_engine, text
+from sqlalchemy import NullPool, create_engine, text
 from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
 
@@ -113,7 +113,7 @@ def test_the_right_password_is_accepted(secured: LakeSettings, shop_lake: ShopLa
     count = "select count(*) as orders from silver.enriched_orders"
     for _ in range(2):  # the second time without hashing
         assert query_endpoint(secured, count) == (["orders"], [(len(shop_lake.enriched()),)])
-    engine = create_engine("hive://", creator=lambda: connect(secured))
+    engine = create_engine("hive://", creator=lambda: connect(secured), poolclass=NullPool)
     with engine.connect() as connection:
         assert connection.execute(text(count)).scalar_one() == len(shop_lake.enriched())
 
