@@ -30,6 +30,38 @@ SHOPS_NAMES = {
 # Column names that are common to all domains, or are also in the envelope of every message.
 COMMON = {"id", "user", "name", "created_at", "updated_at", "event_time"}
 MODULES = 15  # per folder
+# Modules that are tested elsewhere, or hold only declarations. All others have a test of their
+# name at the same place below `tests`. A name that ends with `/` stands for a folder.
+TESTED_BY = {
+    "bronze/metrics.py": "e2e/test_metrics.py",
+    "gold/metrics.py": "e2e/test_metrics.py",
+    "silver/metrics.py": "e2e/test_metrics.py",
+    "lake/observe/metrics.py": "e2e/test_metrics.py",
+    "lake/observe/lineage_events.py": "lake/observe/test_lineage.py",
+    "gold/lineage.py": "e2e/test_lineage.py",
+    "gold/options.py": "lakehouse/test_cli.py",
+    "lake/settings/lineage.py": "lake/observe/test_lineage.py",
+    "lake/settings/log_format.py": "lake/observe/test_logs.py",
+    "lake/settings/s3.py": "lake/tables/test_storage.py",
+    "lake/settings/sql.py": "lakehouse/sql/test_guard.py",
+    "lake/tables/log_store.py": "lake/tables/test_storage.py",
+    "lakehouse/commands/": "lakehouse/test_cli.py",
+    "lakehouse/demo.py": "e2e/test_demo.py",
+    "lakehouse/erasure/object_versions.py": "lakehouse/erasure/test_run.py",
+    "lakehouse/report/": "lakehouse/test_report.py",
+    "lakehouse/runtime/run.py": "lakehouse/test_cli.py",
+    "lakehouse/sql/connect.py": "e2e/test_reading_gold.py",
+    "lakehouse/up.py": "e2e/test_demo.py",
+    "shop/application.py": "lakehouse/test_application.py",
+    "shop/report/": "lakehouse/test_report.py",
+    "shop/vocabulary.py": "shop/test_generate.py",
+}
+DECLARATIONS = {
+    "gold/errors.py",
+    "gold/tables.py",
+    "pulsar_spark/plan/tasks.py",
+    "silver/contract/columns.py",
+}
 
 
 def files(packages: Iterable[str] = PACKAGES) -> Iterator[Path]:
@@ -91,3 +123,16 @@ def test_no_folder_holds_more_than_a_reader_can_survey() -> None:
         for folder in folders
     }
     assert {name: n for name, n in counted.items() if n > MODULES} == {}
+
+
+def test_each_module_has_a_test_of_its_name() -> None:
+    tests, untested = ROOT / "tests", []
+    for file in files():
+        name = str(file.relative_to(ROOT))
+        own = tests / file.relative_to(ROOT).with_name(f"test_{file.name}")
+        elsewhere = [test for place, test in TESTED_BY.items() if name.startswith(place)]
+        if file.name.startswith("__") or name in DECLARATIONS or own.exists():
+            continue
+        if not any((tests / test).exists() for test in elsewhere):
+            untested.append(name)
+    assert untested == []

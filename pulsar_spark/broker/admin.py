@@ -332,7 +332,7 @@ class PulsarAdmin:
     def position_at(self, partition: str, epoch_ms: int) -> Position:
         """The last position published before an instant; its entry id may be -1."""
         answer = self._ask("GET", f"{_path(partition)}/messageid/{epoch_ms}").json()
-        return Position(answer["ledgerId"], answer["entryId"] - 1)
+        return Position(answer["ledgerId"], max(answer["entryId"] - 1, -1))
 
     def matching_topics(self, pattern: str) -> list[str]:
         """Topics whose full names match `persistent://tenant/namespace/<regular expression>`."""

@@ -1,72 +1,23 @@
 """Tests that bronze lands each message of a real broker once and detects every loss."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from topic import LiveTopic, Outgoing, Sent
+from topic import LiveTopic, landed, some
 
 from bronze import landing
 from bronze.ingest import ingest, subscription
-from bronze.lag import topic_lag
-from bronze.replay import replay_topic
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id, claim
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
-from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
-from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
+from pulsar_spark.errors import CheckpointError, LakehouseError
 from pulsar_spark.offsets import Position
 
 NAME = "orders"
-FAR_FUTURE_MS = 4_000_000_000_000
-
-
-@pytest.fixture
-def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
-    return LiveTopic(settings, NAME, 2)
-
-
-@pytest.fixture
-def land(spark: SparkSession, topic: LiveTopic) -> Callable[[], None]:
-    """A function that lands all messages with a new query, so each call is a restart."""
-
-    def land_it() -> None:
-        await_streams(ingest(spark, Lake(topic.settings, topic.topics), available_now=True))
-
-    return land_it
-
-
-def landed(settings: LakeSettings) -> list[Sent]:
-    table = DeltaTable(settings.table_path("bronze", NAME)).to_pyarrow_table()
-    rows = [
-        Sent(
-            *(row["partition"], row["ledger"], row["entry"], row["batch_index"]),
-            *(row["key"], row["payload"]),
-            row["event_time"] and round(row["event_time"].timestamp() * 1000),
-            tuple(sorted(row["properties"])),
-        )
-        for row in table.to_pylist()
-    ]
-    return sorted(rows, key=lambda row: row[:4])
-
-
-def some(count: int, seed: int = 1) -> list[Outgoing]:
-    """Return messages of all kinds: keyed or not, empty, not text, with and without properties."""
-    rng = random.Random(seed)
-    return [
-        Outgoing(
-            rng.choice([b"", b"\x00\xff", b"{", f"payload {number}".encode()]),
-            rng.choice([None, f"key-{rng.randrange(5)}", "schlüssel"]),
-            rng.choice([None, 1_400_000_000_000 + number]),
-            rng.choice([{}, {"source": "test", "number": str(number)}]),
-        )
-        for number in range(count)
-    ]
 
 
 def test_every_message_lands_once_byte_for_byte_through_restarts(
@@ -75,13 +26,13 @@ def test_every_message_lands_once_byte_for_byte_through_restarts(
     """Invariant 1, for batched and single messages, with a partition added in between."""
     sent = topic.send(some(60), batched=True)
     land()
-    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+    assert landed(topic) == sorted(sent, key=lambda row: row[:4])
     assert max(row.batch_index for row in sent) > 0
     topic.create(partitions=3)
     sent += topic.send(some(40, seed=2))
     land()
     land()
-    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+    assert landed(topic) == sorted(sent, key=lambda row: row[:4])
     assert {row.partition for row in sent} == {0, 1, 2}
 
 
@@ -98,7 +49,7 @@ def test_a_batch_whose_commit_was_lost_is_not_landed_twice(
         file.unlink()
     sent += topic.send(some(10, seed=3))
     land()
-    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
+    assert landed(topic) == sorted(sent, key=lambda row: row[:4])
 
 
 TEARS = [lambda text: "", lambda text: text[: len(text) // 2], lambda text: text[:-1]]
@@ -136,22 +87,7 @@ def test_a_torn_checkpoint_file_is_reported_with_a_remedy_that_loses_nothing(
     planned.unlink()
     sent += topic.send(some(10, seed=4))
     land()
-    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
-
-
-def test_lag_counts_messages_that_have_not_landed(
-    topic: LiveTopic, land: Callable[[], None]
-) -> None:
-    def lag() -> int:
-        with PulsarAdmin(topic.settings.connection) as admin:
-            return topic_lag(admin, topic.settings, NAME).messages(20)
-
-    topic.send(some(20))
-    assert lag() == 20
-    land()
-    assert lag() == 0
-    topic.send(some(7))
-    assert lag() == 7
+    assert landed(topic) == sorted(sent, key=lambda row: row[:4])
 
 
 def test_a_recreated_topic_stops_the_query(topic: LiveTopic, land: Callable[[], None]) -> None:
@@ -162,7 +98,7 @@ def test_a_recreated_topic_stops_the_query(topic: LiveTopic, land: Callable[[], 
     topic.send(some(5, seed=4))
     with pytest.raises(LakehouseError, match="deleted and created again.*ACCEPT_DATA_LOSS=true"):
         land()
-    assert len(landed(topic.settings)) == 5
+    assert len(landed(topic)) == 5
 
 
 def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
@@ -176,7 +112,7 @@ def test_an_accepted_loss_is_recorded_once_and_the_rest_lands(
     topic.settings = topic.settings.model_copy(update={"accept_data_loss": True})
     land()
     land()
-    assert landed(topic.settings) == sorted(first + second, key=lambda row: row[:4])
+    assert landed(topic) == sorted(first + second, key=lambda row: row[:4])
     losses = DeltaTable(topic.settings.table_path("bronze", "data_loss")).to_pyarrow_table()
     ends = {
         f"{topic.name}-partition-{n}": max(
@@ -225,7 +161,7 @@ def test_a_new_checkpoint_on_an_old_table_is_refused(
     checkpoint.rename(checkpoint.with_name("elsewhere"))
     with pytest.raises(CheckpointError, match="is new, but the table bronze.orders.*twice"):
         land()
-    assert len(landed(topic.settings)) == 3
+    assert len(landed(topic)) == 3
 
 
 def test_an_old_checkpoint_without_its_table_is_refused(
@@ -249,30 +185,3 @@ def test_a_query_that_runs_elsewhere_is_not_started_twice(
         land()
     other.release()
     land()
-
-
-def test_replay_restores_lost_rows_without_duplicates(
-    spark: SparkSession, topic: LiveTopic, land: Callable[[], None]
-) -> None:
-    [declared] = topic.topics.topics.values()
-    with pytest.raises(SettingsError, match="No message of orders has landed"):
-        replay_topic(spark, Lake(topic.settings), declared, 0)
-    sent = topic.send(some(20), batched=True)
-    land()
-    path = topic.settings.table_path("bronze", NAME)
-    kept = landed(topic.settings)
-    sent += topic.send(some(15, seed=3))
-    land()
-    table = f"delta.`{path}`"
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES (delta.appendOnly = false)")
-    spark.sql(f"DELETE FROM {table} WHERE entry % 2 = 0")
-    assert len(landed(topic.settings)) < len(kept)
-    later = topic.send(some(5, seed=4))
-    assert replay_topic(spark, Lake(topic.settings), declared, FAR_FUTURE_MS) == 0
-    assert replay_topic(spark, Lake(topic.settings), declared, 0, end=1) == 0
-    lost = len(sent) - len(landed(topic.settings))
-    assert replay_topic(spark, Lake(topic.settings), declared, 0) == lost > 0
-    assert landed(topic.settings) == sorted(sent, key=lambda row: row[:4])
-    assert replay_topic(spark, Lake(topic.settings), declared, 0) == 0
-    land()
-    assert landed(topic.settings) == sorted(sent + later, key=lambda row: row[:4])

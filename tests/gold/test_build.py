@@ -13,7 +13,6 @@ from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
 
 from gold.build import build_gold
-from gold.dbt.docs import docs_page, write_docs
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.publish import last_published
@@ -176,14 +175,6 @@ def test_gold_is_plain_delta_that_every_reader_can_open(
     points = pl.read_delta(of_points, use_pyarrow=True)  # Polars finds no path with a space
     total = sum(row["points"] for row in shop_lake.mart("reward_points"))
     assert points["points"].sum() == total
-
-
-def test_the_docs_are_one_page_and_need_no_endpoint(
-    gold: BuildResult, endpoint: LakeSettings
-) -> None:
-    page = write_docs(endpoint.model_copy(update={"sql_port": 1}))
-    assert page == docs_page(endpoint)
-    assert "model.lakehouse.reward_points" in page.read_text()
 
 
 def test_each_model_and_column_is_documented(gold: BuildResult, endpoint: LakeSettings) -> None:

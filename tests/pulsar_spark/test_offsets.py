@@ -15,7 +15,6 @@ from pulsar_spark.offsets import (
     to_json,
     with_estimate,
 )
-from pulsar_spark.read.reader import batch_size, split_partition
 
 NUMBERS = st.integers(min_value=-1, max_value=2**63 - 1)
 POSITIONS = st.builds(Position, NUMBERS, NUMBERS, st.integers(0, WHOLE))
@@ -44,32 +43,3 @@ def test_positions_are_ordered_by_ledger_entry_and_batch_index(
 ) -> None:
     assert (one < other) == ([*one] < [*other])
     assert one[:2] >= START[:2]
-
-
-def test_the_partition_is_read_from_the_topics_name() -> None:
-    assert split_partition("persistent://a/b/orders-partition-3") == ("persistent://a/b/orders", 3)
-    assert split_partition("persistent://a/b/orders") == ("persistent://a/b/orders", -1)
-    assert split_partition("persistent://a/b/x-partition-y") == (
-        "persistent://a/b/x-partition-y",
-        -1,
-    )
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while True:
-        out.append((number & 0x7F) | (0x80 if number > 0x7F else 0))
-        number >>= 7
-        if not number:
-            return bytes(out)
-
-
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 100_000), st.binary())
-def test_the_batch_size_is_found_among_the_fields_of_a_message_id(
-    ledger: int, entry: int, size: int, ack_set: bytes
-) -> None:
-    # MessageIdData: ledgerId = 1, entryId = 2, ack_set = 5 (packed), batch_size = 6.
-    before = b"\x08" + varint(ledger) + b"\x10" + varint(entry)
-    packed = b"\x2a" + varint(len(ack_set)) + ack_set
-    assert batch_size(before + packed + b"\x30" + varint(size)) == size
-    assert batch_size(before) == 1

@@ -8,7 +8,6 @@ import pytest
 from deltalake import DeltaTable
 
 from pulsar_spark.offsets import Position
-from pulsar_spark.plan.data_loss import LossTable
 from pulsar_spark.read import incomplete
 from pulsar_spark.read.incomplete import COMPLETE, LOST, OPEN, Incomplete, IncompleteTable
 from pulsar_spark.records import MANY_FILES
@@ -26,14 +25,6 @@ def chunks(name: str, state: str) -> Incomplete:
 
 def files(table: str) -> int:
     return len(DeltaTable(table).file_uris())
-
-
-def test_many_losses_fit_in_few_files_and_all_are_known(tmp_path: Path) -> None:
-    table = LossTable(str(tmp_path / "data_loss"))
-    for number in range(APPENDS):
-        table.record("s", "p", (place(number), place(number + 1)), "dropped")
-        assert files(table.path) <= MANY_FILES
-    assert table.recorded("s", "p", place(0)) == place(APPENDS)
 
 
 def test_completed_chunked_messages_are_dropped_after_days_and_the_others_stay(

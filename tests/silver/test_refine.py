@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from messages import item, message, order, user
-from model import LakeModel, Message, Position
+from model import LakeModel, Message
 from pyspark.sql import DataFrame, SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
@@ -87,24 +87,6 @@ def test_every_message_is_applied_superseded_or_quarantined(lake: SilverLake) ->
     assert lake.audited().keys() == {"users", "items", "orders"}
 
 
-def test_an_early_order_is_incomplete_at_once_and_completed_by_the_next_batch(
-    lake: SilverLake,
-) -> None:
-    """Invariants 4 and 8; ids may be 0."""
-    lake.put([message("orders", 1, 1, order(1, 0, 0, 0)), message("items", 1, 0, item(0))])
-    lake.refine()
-    [row] = lake.enriched().values()
-    assert row["user"] is None
-    assert row["user_position"] is None
-    assert row["item"]["id"] == 0
-    lake.put([message("users", 1, 0, user(0)), message("items", 2, 0, item(0, price=99))])
-    lake.refine()
-    [row] = lake.enriched().values()
-    assert row["user"]["email_address"] == "user0@example.org"
-    assert row["user_position"] == Position(1, 1, 0, 0)
-    assert row["item_position"] == Position(1, 1, 0, 0), "the item that was found before stays"
-
-
 def test_a_topic_may_be_added_to_an_existing_lake(lake: SilverLake) -> None:
     """Its place in the file does not matter; the other topics continue where they were."""
     every, model = lake.topics, LakeModel()
@@ -182,30 +164,6 @@ def test_a_batch_that_fails_and_is_replayed_changes_nothing_twice(
     assert_equal(lake, model)
     assert lake.audited().total() == 60
     assert lake.audited("quarantined").total() == len(model.quarantined)
-
-
-def test_a_batch_that_has_appended_its_orders_runs_again_without_a_merge(
-    lake: SilverLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a kill between append and audit, a MERGE would have to read a large table."""
-    known = [message("users", 1, 1, user(1)), message("items", 1, 1, item(1))]
-    orders = [message("orders", n, n, order(n, 1, 1 + n % 2, 1)) for n in range(6)]
-    model = LakeModel()
-
-    def die(*_: object) -> None:
-        message = "killed here"
-        raise RuntimeError(message)
-
-    for batch in (known, orders):
-        lake.put(batch)
-        model.batch(batch)
-        with monkeypatch.context() as patch:
-            patch.setattr(Refinery, "_write_audit", die)
-            with pytest.raises(Exception, match="killed here"):
-                lake.refine()
-        monkeypatch.setattr("silver.enrichment.enrich._updates", die)
-        lake.refine()
-    assert_equal(lake, model)
 
 
 def test_a_batch_that_lacks_messages_of_bronze_stops_the_job_and_is_not_audited(

@@ -1,10 +1,12 @@
 """A real topic of the suite's broker, with the messages a test sends and their positions."""
 
+import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pulsar
+from deltalake import DeltaTable
 
 from lake.settings.settings import LakeSettings
 from lake.topics.topic import Topic
@@ -83,6 +85,36 @@ class LiveTopic:
         finally:
             client.close()
         return found
+
+
+def landed(topic: LiveTopic) -> list[Sent]:
+    """Return the rows of a topic's bronze table, in the order of their positions."""
+    [name] = topic.topics.topics
+    table = DeltaTable(topic.settings.table_path("bronze", name)).to_pyarrow_table()
+    rows = [
+        Sent(
+            *(row["partition"], row["ledger"], row["entry"], row["batch_index"]),
+            *(row["key"], row["payload"]),
+            row["event_time"] and round(row["event_time"].timestamp() * 1000),
+            tuple(sorted(row["properties"])),
+        )
+        for row in table.to_pylist()
+    ]
+    return sorted(rows, key=lambda row: row[:4])
+
+
+def some(count: int, seed: int = 1) -> list[Outgoing]:
+    """Return messages of all kinds: keyed or not, empty, not text, with and without properties."""
+    rng = random.Random(seed)
+    return [
+        Outgoing(
+            rng.choice([b"", b"\x00\xff", b"{", f"payload {number}".encode()]),
+            rng.choice([None, f"key-{rng.randrange(5)}", "schlüssel"]),
+            rng.choice([None, 1_400_000_000_000 + number]),
+            rng.choice([{}, {"source": "test", "number": str(number)}]),
+        )
+        for number in range(count)
+    ]
 
 
 def _options(message: Outgoing) -> dict[str, Any]:

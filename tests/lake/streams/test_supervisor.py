@@ -26,13 +26,12 @@ from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.batches import Batches
 from lake.streams.checkpoint import BatchSpan, Running, claim, newest_batch, start_query
-from lake.streams.failures import explain, may_pass
 from lake.streams.job import await_streams
 from lake.streams.supervisor import GIVEN_UP, Stream, given_up
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.runtime.broker import Broker
-from pulsar_spark.errors import BrokerError, CheckpointError, LakehouseError
+from pulsar_spark.errors import CheckpointError, LakehouseError
 from silver.refine import Refinery, refine
 
 LOST = "[STREAM_FAILED] pulsar_spark.errors.DataLossError: messages are gone.\n SQLSTATE: 38000"
@@ -114,27 +113,6 @@ def test_a_stream_is_given_up_at_once_if_no_restart_helps(
     start = Fragile(quick, error)
     assert keep(quick, start) == []
     assert start.starts == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "passes"),
-    [
-        (BrokerError("away"), True),
-        (CheckpointError("another's"), False),
-        (RuntimeError(AWAY), True),
-        (RuntimeError("pulsar_spark.broker.admin.TopicNotFoundError: no topic"), True),
-        (RuntimeError("silver.audit.reconcile.ReconciliationError: 3 is not 4"), False),
-        (RuntimeError("bronze.nowhere.OddError: odd"), True),
-        (OSError(28, "No space left on device"), True),
-        (ConnectionRefusedError(), False),
-    ],
-)
-def test_permanent_and_transient_errors_are_distinguished(error: Exception, passes: bool) -> None:
-    assert may_pass(error) is passes
-
-
-def test_a_java_process_that_has_ended_is_reported() -> None:
-    assert explain(Py4JNetworkError("Answer from Java side is empty")).startswith("Spark's Java")
 
 
 class ToldInTheDelay(Event):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lake.settings.settings import SHOP_TOPICS
-from lake.topics.topic import snake_case
 from lake.topics.topic_file import TopicFile, load_topics
 from pulsar_spark.errors import SettingsError
 
@@ -162,14 +161,6 @@ def test_two_lookups_cannot_name_the_same_view(tmp_path: Path) -> None:
 def test_the_error_for_a_missing_file_says_how_to_name_another(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot read the topic file.*--topics"):
         load_topics(tmp_path / "none.toml")
-
-
-@pytest.mark.parametrize(
-    ("field", "column"),
-    [("id", "id"), ("parentUserId", "parent_user_id"), ("line2Item", "line2_item")],
-)
-def test_columns_are_in_snake_case(field: str, column: str) -> None:
-    assert snake_case(field) == column
 
 
 NAMES = {

@@ -1,8 +1,6 @@
 """Tests that each check of `lakehouse doctor` finds its problem."""
 
-import datetime as dt
 import importlib.metadata
-import json
 import platform
 import re
 import shutil
@@ -10,22 +8,19 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
-import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from landed_lake import QUERY, landed_lake
 from live_shop import until
 from shop_lake import ShopLake
 from topic import LiveTopic, Outgoing, events
 
 from bronze.ingest import subscription
-from bronze.retention import risks
 from gold.build import PROJECT
 from gold.sql_client import SqlError
 from lake.settings.settings import LakeSettings, load_settings
-from lake.streams.checkpoint import IDENTITY, UNFINISHED, WRITER, claim
+from lake.streams.checkpoint import IDENTITY, UNFINISHED, claim
 from lake.streams.supervisor import GIVEN_UP
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
@@ -41,7 +36,6 @@ ELSEWHERE = {
     "pulsar_admin_url": "http://192.0.2.1:8080",
     "sql_host": "192.0.2.1",
 }
-QUERY = "bronze.o"
 
 
 def only(found: Iterable[Finding], state: str, *says: str) -> None:
@@ -169,28 +163,7 @@ def test_a_missing_broker_and_an_untested_version_are_reported(
 
 @pytest.fixture
 def landed(tmp_path: Path) -> LakeSettings:
-    """A lake whose query `bronze.o` has finished batch 3."""
-    settings = load_settings(home=tmp_path)
-    checkpoint = claim(settings, QUERY)
-    checkpoint.release()
-    folder = Path(checkpoint.path)
-    path = settings.table_path("bronze", "o")
-    schema = pa.schema([("n", pa.int64())])
-    DeltaTable.create(
-        path,
-        schema,
-        configuration={WRITER: checkpoint.id},
-        raise_if_key_not_exists=False,
-        commit_properties=CommitProperties(app_transactions=[Transaction("q", 3)]),
-    )
-    stored = json.loads((folder / IDENTITY).read_text())
-    stored["tables"] = {QUERY: str(DeltaTable(path).metadata().id)}
-    (folder / IDENTITY).write_text(json.dumps(stored))
-    (folder / "metadata").write_text(json.dumps({"id": "q"}))
-    for log, content in (("offsets", 'v1\n{}\n{"a":1}'), ("commits", "v1\n{}")):
-        (folder / log).mkdir()
-        (folder / log / "3").write_text(content)
-    return settings
+    return landed_lake(tmp_path)
 
 
 def test_a_checkpoint_and_a_table_that_agree_are_ok(landed: LakeSettings, tmp_path: Path) -> None:
@@ -201,66 +174,16 @@ def test_a_checkpoint_and_a_table_that_agree_are_ok(landed: LakeSettings, tmp_pa
     assert not new.lake_dir.exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "says"),
-    [
-        (IDENTITY, "{", "empty or torn"),
-        ("metadata", "{", "metadata is empty or torn"),
-        (IDENTITY, '{"checkpoint": "x"}', "was written from another checkpoint"),
-        ("offsets/3", "v1", "offsets/3 is torn"),
-        ("commits/3", "v1", "commits/3 is torn"),
-        ("commits/4", "v1\n{}", "ends with batch 3, so it is older than the checkpoint"),
-        (UNFINISHED, "lakehouse replay", "`lakehouse replay` was interrupted"),
-        (
-            GIVEN_UP,
-            '{"at": "2026-01-02T03:04:05+00:00", "reason": "gone."}',
-            "given up at 2026-01-02 03:04:05 UTC: gone.",
-        ),
-    ],
-)
-def test_whatever_keeps_a_stream_from_continuing_is_reported(
-    landed: LakeSettings, file: str, content: str, says: str
-) -> None:
-    (Path(landed.checkpoint_path(QUERY)) / file).write_text(content)
-    only(doctor.streams(Lake(landed), QUERY, [bronze_table("o")]), "fail", says)
-
-
-def test_a_missing_or_replaced_table_is_reported(landed: LakeSettings) -> None:
-    path = landed.table_path("bronze", "o")
-    writer = DeltaTable(path).metadata().configuration
-    shutil.rmtree(path)
-    tables = [bronze_table("o")]
-    only(
-        doctor.streams(Lake(landed), QUERY, tables),
-        "fail",
-        "the table bronze.o no longer exists",
-        "reset",
-    )
-    schema = pa.schema([("n", pa.int64())])
-    DeltaTable.create(path, schema, configuration=writer, raise_if_key_not_exists=False)
-    only(
-        doctor.streams(Lake(landed), QUERY, tables),
-        "fail",
-        "is not the table to which the checkpoint",
-    )
-
-
-class ToldAdmin:
-    """Answers requests about one topic as a broker would."""
-
-    def __init__(self, **policies: Any) -> None:
-        self._policies = policies
-
-    def partitions(self, topic: str) -> list[str]:
-        return [topic]
-
-    def policy(self, _: str, name: str) -> Any:
-        return self._policies.get(name)
-
-    def subscription_stats(self, _: str, __: str) -> dict[str, Any]:
-        oldest = int(NOW.timestamp() * 1000) - 60_000
-        backlog = {"msgBacklog": 5, "backlogSize": 600}
-        return {"earliestMsgPublishTimeInBacklog": oldest, **backlog}
+def test_a_disagreement_and_a_stream_that_was_given_up_are_reported(landed: LakeSettings) -> None:
+    folder = Path(landed.checkpoint_path(QUERY))
+    note = '{"at": "2026-01-02T03:04:05+00:00", "reason": "gone."}'
+    (folder / GIVEN_UP).write_text(note)
+    found = doctor.streams(Lake(landed), QUERY, [bronze_table("o")])
+    only(found, "fail", "given up at 2026-01-02 03:04:05 UTC: gone.")
+    (folder / GIVEN_UP).unlink()
+    (folder / UNFINISHED).write_text("lakehouse replay")
+    found = doctor.streams(Lake(landed), QUERY, [bronze_table("o")])
+    only(found, "fail", "`lakehouse replay` was interrupted")
 
 
 def test_a_topic_with_a_torn_checkpoint_is_reported(
@@ -282,30 +205,6 @@ def test_a_broker_that_does_not_answer_for_a_topic_is_reported_with_a_remedy(
     monkeypatch.setattr("pulsar_spark.broker.admin.DEADLINE_SECONDS", 0)
     monkeypatch.setattr(PulsarAdmin, "_send", lambda *_, **__: httpx.Response(status))
     only(doctor.declared_topics(Lake(landed, events("o", 1))), "fail", says)
-
-
-NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
-EVICTING = {"policy": "consumer_backlog_eviction", "limitSize": -1, "limitTime": -1}
-
-
-@pytest.mark.parametrize(
-    ("policies", "near"),
-    [
-        ({}, []),
-        ({"messageTTL": 0, "retention": {"retentionTimeInMinutes": 0}}, []),
-        ({"messageTTL": 100}, [True]),
-        ({"messageTTL": 1000}, [False]),
-        ({"backlogQuotaMap": {"destination_storage": {**EVICTING, "limitSize": 1000}}}, [True]),
-        ({"backlogQuotaMap": {"destination_storage": {**EVICTING, "limitSize": 2000}}}, [False]),
-        ({"backlogQuotaMap": {"message_age": {**EVICTING, "limitTime": 100}}}, [True]),
-        ({"backlogQuotaMap": {"message_age": EVICTING}}, []),
-    ],
-)
-def test_a_loss_is_near_from_half_of_the_limit_on(
-    landed: LakeSettings, policies: dict[str, Any], near: list[bool]
-) -> None:
-    admin: Any = ToldAdmin(**policies)
-    assert [risk.is_near for risk in risks(admin, landed, "o", NOW)] == near
 
 
 def test_messages_that_a_broker_may_drop_from_a_real_topic_are_reported(

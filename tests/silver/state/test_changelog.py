@@ -40,7 +40,7 @@ changes = st.builds(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     history=st.lists(changes, max_size=12, unique_by=lambda change: change.position),
     chance=st.randoms(),

@@ -1,9 +1,11 @@
-"""Tests messages that need Pulsar's Java client: in transactions, without a value, compacted."""
+"""Tests reading messages in transactions, without a value or compacted, and their ids."""
 
 from collections.abc import Callable
 
 import pytest
 from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
 from java_client import JavaClient
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
@@ -16,9 +18,7 @@ from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
-from pulsar_spark.offsets import Position
-from pulsar_spark.options import PulsarOptions
-from pulsar_spark.plan.planning import Planner
+from pulsar_spark.read.reader import batch_size, split_partition
 
 Land = Callable[[], list[tuple[str | None, bytes | None]]]
 
@@ -126,18 +126,30 @@ def compact(topic: LiveTopic) -> None:
         )(is_compacted)
 
 
-def test_a_batch_never_ends_at_an_entry_that_readers_do_not_see(
-    topic: LiveTopic, java: JavaClient
+def test_the_partition_is_read_from_the_topics_name() -> None:
+    assert split_partition("persistent://a/b/orders-partition-3") == ("persistent://a/b/orders", 3)
+    assert split_partition("persistent://a/b/orders") == ("persistent://a/b/orders", -1)
+    assert split_partition("persistent://a/b/x-partition-y") == (
+        "persistent://a/b/x-partition-y",
+        -1,
+    )
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while True:
+        out.append((number & 0x7F) | (0x80 if number > 0x7F else 0))
+        number >>= 7
+        if not number:
+            return bytes(out)
+
+
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 100_000), st.binary())
+def test_the_batch_size_is_found_among_the_fields_of_a_message_id(
+    ledger: int, entry: int, size: int, ack_set: bytes
 ) -> None:
-    """It ends neither at the mark of a transaction nor, if that was aborted, before the mark."""
-    producer = java.producer(topic.name)
-    sent = producer.newMessage().value(b"plain").send()
-    transaction = java.transaction()
-    for number in range(3):
-        producer.newMessage(transaction).value(f"{number}".encode()).send()
-    transaction.abort().get()
-    options = {**topic.settings.connection.options(), "topic": topic.name}
-    last = Position(sent.getLedgerId(), sent.getEntryId())
-    with PulsarAdmin(topic.settings.connection) as admin:
-        planner = Planner(PulsarOptions.parse(options), admin)
-        assert planner.last_positions() == {f"{topic.name}-partition-0": last}
+    # MessageIdData: ledgerId = 1, entryId = 2, ack_set = 5 (packed), batch_size = 6.
+    before = b"\x08" + varint(ledger) + b"\x10" + varint(entry)
+    packed = b"\x2a" + varint(len(ack_set)) + ack_set
+    assert batch_size(before + packed + b"\x30" + varint(size)) == size
+    assert batch_size(before) == 1

@@ -1,0 +1,32 @@
+"""Tests how the results of a dbt run are read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gold.dbt.results import read_results
+
+
+def result(unique_id: str, status: str, message: str | None = None) -> dict[str, Any]:
+    return {"unique_id": unique_id, "status": status, "execution_time": 0.5, "message": message}
+
+
+def test_models_tests_and_failures_are_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "run_results.json"
+    results = [
+        result("model.lakehouse.sales_by_day", "success"),
+        result("test.lakehouse.not_null_sales_by_day_day.1a2b", "fail", "Got 2\n  results"),
+        result("unit_test.lakehouse.sales_by_day.a_refund", "error"),
+        result("model.lakehouse.customers", "skipped"),
+        result("operation.lakehouse.lakehouse-on-run-start-0", "success"),
+    ]
+    results[1]["compiled_code"] = "select 1"
+    file.write_text(json.dumps({"results": results}))
+    build = read_results(file)
+    assert [node.name for node in build.models] == ["sales_by_day", "customers"]
+    assert [node.kind for node in build.tests] == ["test", "unit_test"]
+    assert [(str(node), node.sql) for node in build.failed] == [
+        ("test not_null_sales_by_day_day: Got 2 results", "select 1"),
+        ("unit_test sales_by_day: no message", None),
+    ]
+    assert build.published is None

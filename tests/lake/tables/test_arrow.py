@@ -1,0 +1,131 @@
+"""Tests reading and writing tables without Spark."""
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from lake.tables.arrow import FEW_FILES, ArrowTable, NewRows
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def row(number: int | None, name: str | None = "a", at: int = 0) -> dict[str, object]:
+    return {"id": number, "name": name, "at": START + dt.timedelta(hours=at)}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> ArrowTable:
+    return ArrowTable(DeltaTable.create(tmp_path, SCHEMA, configuration=FEED))
+
+
+def ids(found: pa.Table) -> list[int]:
+    return sorted(found["id"].to_pylist(), key=lambda each: (each is not None, each))
+
+
+def test_rows_are_found_by_values_that_need_quotes_and_by_null(table: ArrowTable) -> None:
+    table.append([row(1, "o'brien"), row(2, None), row(3, 'a "b"'), row(None, "x")])
+    names = pa.array(["o'brien", 'a "b"', "nobody"])
+    found = table.find("name", names, ["id", "name"])
+    assert found.column_names == ["name", "id"]
+    assert ids(found) == [1, 3]
+    assert ids(table.find("name", pa.array([None, "x"], pa.string()), ["id"])) == [None, 2]
+    assert ids(table.find("id", pa.array([], pa.int64()), ["id"])) == []
+
+
+def test_only_integers_and_strings_find_rows(table: ArrowTable) -> None:
+    assert [table.finds_by(name) for name in SCHEMA.names] == [True, True, False]
+    assert not table.lacks(pa.table({"at": [START]})), "nothing is certain"
+
+
+def test_absent_keys_are_certain_unless_many_files_may_have_them(table: ArrowTable) -> None:
+    table.append([row(1), row(9)])
+    assert table.lacks(pa.table({"id": [2, 5]}))
+    assert not table.lacks(pa.table({"id": [2, 9]}))
+    assert table.lacks(pa.table({"id": [9], "name": ["other"]}))
+    assert not table.lacks(pa.table({"id": [9], "name": ["a"]}))
+    for _ in range(FEW_FILES):
+        table.append([row(1), row(9)])
+    assert not table.lacks(pa.table({"id": [5]})), "too many files to read"
+    assert table.lacks(pa.table({"id": [10]})), "no file can have it"
+
+
+def test_a_number_is_appended_once_for_each_app(table: ArrowTable) -> None:
+    table.append_once([row(1)], "q", 3)
+    table.append_once([row(2)], "q", 3)
+    table.append_once([row(3)], "q", 2)
+    table.append_once([row(4)], "other", 3)
+    table.append_once([row(5)], "q", 4)
+    assert ids(table.table(["id"])) == [1, 4, 5]
+
+
+def test_changes_come_by_version_and_deletions_before_insertions(table: ArrowTable) -> None:
+    table.append([row(1, "old"), row(2)])
+    since = table.version + 1
+    table.delete("id = 1", [row(1, "new")])
+    table.append([row(0)])
+    found = table.changes(since, ["id", "name"], 100, 1 << 20)
+    assert found is not None
+    assert [(x["id"], x["name"], x["_change_type"]) for x in found.to_pylist()] == [
+        (1, "old", "delete"),
+        (1, "new", "insert"),
+        (0, "a", "insert"),
+    ]
+    assert table.changes(since, ["id"], 2, 1 << 20) is None, "too many rows"
+    assert table.changes(since, ["id"], 100, 1) is None, "too many bytes"
+
+
+def test_the_latest_row_is_that_with_the_latest_instant(table: ArrowTable) -> None:
+    assert table.latest("at", ["id", "at"]) is None
+    for number in (3, 8, 5):
+        table.append([row(number, at=number), row(-number, at=-number)])
+    found = table.latest("at", ["id", "at"])
+    assert found is not None
+    assert found["id"] == 8
+
+
+def test_the_overlap_is_the_mean_number_of_files_that_may_have_a_value(table: ArrowTable) -> None:
+    assert table.overlap("id") == 0
+    for pair in ((0, 10), (20, 30), (5, 25)):
+        table.append([row(number) for number in pair])
+    assert table.overlap("id") == pytest.approx((2 + 2 + 3) / 3)
+    assert table.overlap("absent") == 0
+
+
+def test_small_files_are_merged_and_the_rows_stay(table: ArrowTable) -> None:
+    for number in range(5):
+        table.append([row(number)])
+    assert table.files_below(1 << 20) == 5
+    table.compact(1 << 20)
+    assert (table.files_below(1 << 20), ids(table.table(["id"]))) == (1, [*range(5)])
+    assert table.vacuum(7) == 0, "the old files are needed for a week"
+
+
+def test_new_rows_are_read_once_and_all_again_if_any_is_gone(table: ArrowTable) -> None:
+    reader = NewRows(["id", "at"], "at")
+    table.append([row(1, at=1), row(2, at=2)])
+    assert (ids(reader.read(table)[0]), reader.read(table)[1]) == ([1, 2], False)
+    table.append([row(3, at=3)])
+    found, is_all = reader.read(table)
+    assert (ids(found), is_all) == ([3], False)
+    table.delete("id = 1")
+    found, is_all = reader.read(table)
+    assert (ids(found), is_all) == ([2, 3], True)
+    table.append([row(0, at=0)])  # before the rows that were read
+    assert reader.read(table)[1]
+
+
+def test_a_handle_moves_only_when_it_is_told_to(table: ArrowTable, tmp_path: Path) -> None:
+    table.append([row(1)])
+    write_deltalake(tmp_path, pa.Table.from_pylist([row(2)], SCHEMA), mode="append")
+    assert table.count_rows() == 1
+    table.refresh()
+    assert (table.count_rows(), table.count("id > 1")) == (2, 1)
+    assert table.column("id").to_pylist() in ([1, 2], [2, 1])
+    assert sum(batch.num_rows for batch in table.batches(["name"])) == 2
+    assert table.configuration("delta.enableChangeDataFeed") == "true"
+    assert table.configuration("other") is None
