@@ -37,7 +37,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
 E2E = Path(__file__).parent / "e2e"
 ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted somewhere
-LONG = {"test_refine", "test_publish_table", "test_savepoints", "test_forget", "test_materialized"}
+LONG = {"test_refine", "test_publish_table", "test_savepoints", "test_run", "test_materialized"}
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         key=lambda item: (
             group_of(item) != SHOP,
             item.path.parent != E2E,
-            group_of(item) not in LONG,
+            item.path.stem not in LONG,
         )
     )
 
@@ -77,7 +77,7 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
 
 def group_of(item: pytest.Item) -> str:
     """Return the group of a test; the tests of a group run one after another in one process."""
-    return SHOP if "shop_lake" in fixtures_of(item) else item.path.stem
+    return SHOP if "shop_lake" in fixtures_of(item) else str(item.path)
 
 
 def uses_s3(item: pytest.Item) -> bool:
