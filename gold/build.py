@@ -38,6 +38,7 @@ from silver.records.masking import protection
 # Folders of the dbt project that decide what the tables hold. Tests and docs do not.
 MADE_FROM = ("macros", "models", "seeds", "snapshots")
 ROWS_SHOWN = 3
+PASSED = "passed_tests"  # file with the checksum of the tests that the published tables passed
 
 log = structlog.get_logger()
 
@@ -103,6 +104,7 @@ class PreparedBuild:
                 return build
             try:
                 lineage.published = self._publish(project, versions)
+                (self.target / PASSED).write_text(_tests())
             except GoldError:
                 self._note(started_at, "failed", build)
                 raise
@@ -164,7 +166,7 @@ class PreparedBuild:
             node
             for node in manifest["nodes"].values()
             if node["resource_type"] == "model"
-            and node["config"]["materialized"] in ("table", "incremental")
+            and node["config"]["materialized"] in ("table", "incremental", "kept")
         ]
         marts = [node["name"] for node in tables if node["access"] == "public"]
         _, [(text,)] = query_endpoint(self.lake.settings, f"SELECT run FROM {CUT}.run")  # noqa: S608
@@ -216,7 +218,11 @@ def prepare_build(
             subprocess.Popen(
                 [sys.executable, "-m", "gold.dbt", "--wait"],
                 cwd=PROJECT,
-                env=dbt_environment(lake.settings, target, BUILT) | {"LAKEHOUSE_BUILD": build},
+                env=dbt_environment(lake.settings, target, BUILT)
+                | {
+                    "LAKEHOUSE_BUILD": build,
+                    "LAKEHOUSE_TESTS_KNOWN": str(_known_tests(target) == _tests()).lower(),
+                },
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -243,6 +249,19 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
         prepare_build(lake, select=select, full_refresh=full_refresh) as build,
     ):
         return build.run()
+
+
+def _tests() -> str:
+    """A checksum of the tests of the models."""
+    files = [f for folder in ("models", "tests", "macros") for f in (PROJECT / folder).rglob("*")]
+    parts = [file.read_bytes() for file in sorted(files) if file.is_file()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _known_tests(target: Path) -> str | None:
+    """The checksum of the tests that the last published build passed; None if it is not known."""
+    file = target / PASSED
+    return file.read_text() if file.exists() else None
 
 
 def _checksum(gate: Mapping[str, object]) -> str:

@@ -125,6 +125,21 @@ def _show_build(result: BuildResult) -> None:
 
 
 @commands.command()
+def explain(
+    model: Annotated[str | None, typer.Argument(help="A kept model; all if left out.")] = None,
+) -> None:
+    """Show which keys of a kept model a change affects, or why all its rows are computed.
+
+    Uses a running SQL endpoint, or starts a private one.
+    """
+    from gold.explain import explain as paragraphs
+
+    with _endpoint() as (lake, _):
+        for paragraph in paragraphs(lake.settings, model):
+            typer.echo(paragraph)
+
+
+@commands.command()
 def evaluate(form: Format = "table") -> None:
     """Measure what gold predicts by data that is held out, as the application defines it."""
     from gold.build import require_silver

@@ -1,24 +1,14 @@
 {{ config(unique_key=['account_id']) }}
 
-with {% if is_incremental() %}
-    affected as (
+with invoices as (
 
-        {{ changed_keys(ref('int_paid_invoices'), ['account_id']) }}
-        union
-        {{ changed_keys(ref('stg_users'), ['account_id']) }}
-
-    ),
-{% endif %}
-
-invoices as (
-
-    {{ rows_of(ref('int_paid_invoices'), 'affected', ['account_id']) }}
+    select * from {{ ref('int_paid_invoices') }}
 
 ),
 
 users as (
 
-    {{ rows_of(ref('stg_users'), 'affected', ['account_id']) }}
+    select * from {{ ref('stg_users') }}
 
 ),
 
@@ -61,4 +51,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['account_id']) }}
+select * from final

@@ -1,55 +1,14 @@
 {{ config(unique_key=['item_id', 'other_item_id']) }}
--- depends_on: {{ ref('int_item_pairs') }}
 
-with all_items as (
+with items as (
 
     select * from {{ ref('stg_items') }}
 
 ),
 
-{% if is_incremental() %}
-    changed_items as (
-
-        {{ changed_keys(ref('stg_items'), ['item_id', 'category']) }}
-
-    ),
-
-    items_of_changed_categories as (
-
-        select all_items.item_id from all_items
-        left semi join changed_items on all_items.category = changed_items.category
-
-    ),
-
-    items_bought_with_changed_ones as (
-
-        select pairs.item_id from {{ ref('int_item_pairs') }} as pairs
-        left semi join changed_items on pairs.other_item_id = changed_items.item_id
-
-    ),
-
-    affected as (
-
-        {{ changed_keys(ref('int_item_pairs'), ['item_id']) }}
-        union
-        select item_id from changed_items
-        union
-        select item_id from items_of_changed_categories
-        union
-        select item_id from items_bought_with_changed_ones
-
-    ),
-{% endif %}
-
-items as (
-
-    {{ rows_of(ref('stg_items'), 'affected', ['item_id']) }}
-
-),
-
 affinity as (
 
-    {{ rows_of(ref('item_affinity'), 'affected', ['item_id']) }}
+    select * from {{ ref('item_affinity') }}
 
 ),
 
@@ -62,7 +21,7 @@ alike as (
         + cast(one.modifier <=> other.modifier as int)
         + cast(one.adjective <=> other.adjective as int) as count_shared_traits
     from items as one
-    inner join all_items as other
+    inner join items as other
         on
             one.category = other.category
             and one.item_id != other.item_id
@@ -94,7 +53,7 @@ candidates as (
         0 as count_shared_traits
     from affinity
     inner join items as one on affinity.item_id = one.item_id
-    inner join all_items as other on affinity.other_item_id = other.item_id
+    inner join items as other on affinity.other_item_id = other.item_id
     where coalesce(one.category != other.category, true)
 
 ),
@@ -128,4 +87,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['item_id']) }}
+select * from final

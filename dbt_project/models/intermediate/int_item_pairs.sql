@@ -1,16 +1,8 @@
 {{ config(unique_key=['invoice_id', 'item_id', 'other_item_id']) }}
 
-with {% if is_incremental() %}
-    affected as (
+with purchases as (
 
-        {{ changed_keys(ref('int_purchases'), ['invoice_id']) }}
-
-    ),
-{% endif %}
-
-purchases as (
-
-    {{ rows_of(ref('int_purchases'), 'affected', ['invoice_id']) }}
+    select * from {{ ref('int_purchases') }}
 
 ),
 
@@ -50,4 +42,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['invoice_id']) }}
+select * from final

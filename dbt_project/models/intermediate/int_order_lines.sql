@@ -6,55 +6,9 @@ with users as (
 
 ),
 
-{% if is_incremental() %}
-    changed_users as (
-
-        {{ changed_keys(ref('stg_users'), ['user_id', 'account_id']) }}
-
-    ),
-
-    changed_accounts as (
-
-        select user_id as account_id from changed_users
-
-    ),
-
-    -- Includes users merged into a changed user, which may be deleted now.
-    merged_users as (
-
-        {{ rows_of(ref('stg_users'), 'changed_accounts', ['account_id']) }}
-
-    ),
-
-    affected_users as (
-
-        select user_id from changed_users
-        union
-        select user_id from merged_users
-
-    ),
-
-    orders_of_affected_users as (
-
-        {{ rows_of(ref('stg_orders'), 'affected_users', ['user_id']) }}
-
-    ),
-
-    affected as (
-
-        {{ changed_keys(ref('stg_orders'), ['invoice_id', 'line_item_id']) }}
-        union
-        select
-            invoice_id,
-            line_item_id
-        from orders_of_affected_users
-
-    ),
-{% endif %}
-
 orders as (
 
-    {{ rows_of(ref('stg_orders'), 'affected', ['invoice_id', 'line_item_id']) }}
+    select * from {{ ref('stg_orders') }}
 
 ),
 
@@ -78,4 +32,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['invoice_id', 'line_item_id']) }}
+select * from final

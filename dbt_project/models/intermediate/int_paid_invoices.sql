@@ -1,16 +1,8 @@
 {{ config(unique_key=['account_id', 'invoice_id']) }}
 
-with {% if is_incremental() %}
-    affected as (
+with orders as (
 
-        {{ changed_keys(ref('int_order_lines'), ['account_id']) }}
-
-    ),
-{% endif %}
-
-orders as (
-
-    {{ rows_of(ref('int_order_lines'), 'affected', ['account_id']) }}
+    select * from {{ ref('int_order_lines') }}
 
 ),
 
@@ -57,4 +49,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['account_id']) }}
+select * from final

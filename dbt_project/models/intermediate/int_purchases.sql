@@ -1,14 +1,6 @@
 {{ config(unique_key=['invoice_id', 'account_id', 'item_id']) }}
 
-with {% if is_incremental() %}
-    affected as (
-
-        {{ changed_keys(ref('int_order_lines'), ['invoice_id']) }}
-
-    ),
-{% endif %}
-
-{% if var('hold_out_last_invoice') %}
+with {% if var('hold_out_last_invoice') %}
     held_out as (
 
         select distinct invoice_id from {{ ref('held_out_purchases') }}
@@ -18,7 +10,7 @@ with {% if is_incremental() %}
 
 orders as (
 
-    {{ rows_of(ref('int_order_lines'), 'affected', ['invoice_id']) }}
+    select * from {{ ref('int_order_lines') }}
 
 ),
 
@@ -44,4 +36,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['invoice_id']) }}
+select * from final

@@ -2,7 +2,7 @@
 
 with source as (
 
-    {{ changed_rows(source('silver', 'enriched_clicks'), ['event_id']) }}
+    select * from {{ source('silver', 'enriched_clicks') }}
 
 ),
 
@@ -18,12 +18,9 @@ renamed as (
         kind,
 
         ---------- timestamps
-        occurred_at,
-
-        ---------- booleans
-        _is_deleted
+        occurred_at
     from source
 
 )
 
-{{ current_rows('renamed') }}
+select * from renamed

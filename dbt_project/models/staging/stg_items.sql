@@ -2,7 +2,7 @@
 
 with source as (
 
-    {{ changed_rows(source('silver', 'items_state'), ['id']) }}
+    select * from {{ source('silver', 'items_state') }}
 
 ),
 
@@ -19,12 +19,10 @@ renamed as (
         modifier,
 
         ---------- numerics
-        price,
-
-        ---------- booleans
-        is_deleted or _is_deleted as _is_deleted
+        price
     from source
+    where not is_deleted
 
 )
 
-{{ current_rows('renamed') }}
+select * from renamed

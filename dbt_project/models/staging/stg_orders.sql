@@ -2,9 +2,7 @@
 
 with source as (
 
-    {{ changed_rows(
-        source('silver', 'enriched_orders'), ['invoice_id', 'line_item_id']
-    ) }}
+    select * from {{ source('silver', 'enriched_orders') }}
 
 ),
 
@@ -25,12 +23,9 @@ renamed as (
 
         ---------- timestamps
         created_at,
-        paid_at,
-
-        ---------- booleans
-        _is_deleted
+        paid_at
     from source
 
 )
 
-{{ current_rows('renamed') }}
+select * from renamed

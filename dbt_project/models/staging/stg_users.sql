@@ -2,7 +2,7 @@
 
 with source as (
 
-    {{ changed_rows(source('silver', 'users_state'), ['id']) }}
+    select * from {{ source('silver', 'users_state') }}
 
 ),
 
@@ -20,12 +20,10 @@ renamed as (
 
         ---------- timestamps
         created_at,
-        deleted_at,
-
-        ---------- booleans
-        is_deleted or _is_deleted as _is_deleted
+        deleted_at
     from source
+    where not is_deleted
 
 )
 
-{{ current_rows('renamed') }}
+select * from renamed

@@ -1,5 +1,4 @@
--- Every score depends on all accounts, so all rows are written again. The accounts are few.
-{{ config(materialized='table') }}
+{{ config(unique_key=['account_id']) }}
 
 with accounts as (
 

@@ -1,27 +1,11 @@
 {{ config(unique_key=['month']) }}
 
-with {% if is_incremental() %}
-    affected as (
-
-        {{ changed_keys(
-            ref('int_paid_invoices'), ["cast(date_trunc('month', first_paid_at) as date) as month"]
-        ) }}
-
-    ),
-{% endif %}
-
-paid as (
+with paid as (
 
     select
         *,
         cast(date_trunc('month', first_paid_at) as date) as month
     from {{ ref('int_paid_invoices') }}
-
-),
-
-invoices as (
-
-    {{ rows_of('paid', 'affected', ['month']) }}
 
 ),
 
@@ -37,9 +21,9 @@ final as (
             as repeat_revenue,
         cast(coalesce(sum(case when kind = 'refund' then revenue end), 0) as decimal(14, 2))
             as refunds
-    from invoices
+    from paid
     group by month
 
 )
 
-{{ replacing('final', 'affected', ['month']) }}
+select * from final

@@ -1,4 +1,4 @@
-{{ config(materialized='table') }}
+{{ config(unique_key=['item_id', 'other_item_id']) }}
 
 with pairs as (
 

@@ -2,7 +2,7 @@
 
 with neighbours as (
 
-    {{ changed_rows(ref('int_item_neighbours'), ['item_id', 'other_item_id']) }}
+    select * from {{ ref('int_item_neighbours') }}
 
 ),
 
@@ -14,10 +14,10 @@ final as (
         other_item_id as similar_item_id,
         count_invoices,
         count_shared_traits,
-        case when count_invoices > 0 then 'bought together' else 'alike' end as reason,
-        _is_deleted or rank > {{ var('similar_items') }} as _is_deleted
+        case when count_invoices > 0 then 'bought together' else 'alike' end as reason
     from neighbours
+    where rank <= {{ var('similar_items') }}
 
 )
 
-{{ current_rows('final') }}
+select * from final

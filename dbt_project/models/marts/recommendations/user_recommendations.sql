@@ -1,46 +1,11 @@
-{{ config(unique_key=['account_id', 'item_id'], meta={'spreads': true}) }}
+{{ config(unique_key=['account_id', 'item_id']) }}
 
 {% set count_wanted = var('recommendations_per_account') %}
 {% set parts = 1000000000000 %}
 
-with {% if is_incremental() %}
-    changed_items as (
+with purchases as (
 
-        {{ changed_keys(ref('int_item_neighbours'), ['item_id']) }}
-
-    ),
-
-    purchases_of_changed_items as (
-
-        {{ rows_of(ref('int_purchases'), 'changed_items', ['item_id']) }}
-
-    ),
-
-    -- Popular items change with each order. These accounts need no popular items.
-    served_accounts as (
-
-        select account_id from {{ this }}
-        group by account_id
-        having count_if(reason != 'popular') = {{ count_wanted }}
-
-    ),
-
-    affected as (
-
-        {{ changed_keys(ref('int_purchases'), ['account_id']) }}
-        union
-        select account_id from purchases_of_changed_items
-        union
-        select purchases.account_id from {{ ref('int_purchases') }} as purchases
-        left anti join served_accounts on purchases.account_id = served_accounts.account_id
-        where purchases.is_account_open
-
-    ),
-{% endif %}
-
-purchases as (
-
-    {{ rows_of(ref('int_purchases'), 'affected', ['account_id']) }}
+    select * from {{ ref('int_purchases') }}
 
 ),
 
@@ -209,4 +174,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['account_id']) }}
+select * from final

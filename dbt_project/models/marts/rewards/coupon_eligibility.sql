@@ -1,24 +1,14 @@
 {{ config(unique_key=['account_id']) }}
 
-with {% if is_incremental() %}
-    affected as (
+with points as (
 
-        {{ changed_keys(ref('reward_points'), ['account_id']) }}
-        union
-        {{ changed_keys(ref('reward_ledger'), ['account_id']) }}
-
-    ),
-{% endif %}
-
-points as (
-
-    {{ rows_of(ref('reward_points'), 'affected', ['account_id']) }}
+    select * from {{ ref('reward_points') }}
 
 ),
 
 ledger as (
 
-    {{ rows_of(ref('reward_ledger'), 'affected', ['account_id']) }}
+    select * from {{ ref('reward_ledger') }}
 
 ),
 
@@ -102,4 +92,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['account_id']) }}
+select * from final

@@ -1,16 +1,8 @@
 {{ config(unique_key=['invoice_id', 'line_item_id', 'entry']) }}
 
-with {% if is_incremental() %}
-    affected as (
+with orders as (
 
-        {{ changed_keys(ref('int_order_lines'), ['invoice_id', 'line_item_id']) }}
-
-    ),
-{% endif %}
-
-orders as (
-
-    {{ rows_of(ref('int_order_lines'), 'affected', ['invoice_id', 'line_item_id']) }}
+    select * from {{ ref('int_order_lines') }}
 
 ),
 
@@ -86,4 +78,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['invoice_id', 'line_item_id']) }}
+select * from final

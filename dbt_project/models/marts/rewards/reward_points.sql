@@ -6,19 +6,9 @@ with users as (
 
 ),
 
-{% if is_incremental() %}
-    affected as (
-
-        {{ changed_keys(ref('reward_ledger'), ['account_id']) }}
-        union
-        {{ changed_keys(ref('stg_users'), ['account_id']) }}
-
-    ),
-{% endif %}
-
 ledger as (
 
-    {{ rows_of(ref('reward_ledger'), 'affected', ['account_id']) }}
+    select * from {{ ref('reward_ledger') }}
 
 ),
 
@@ -52,4 +42,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['account_id']) }}
+select * from final

@@ -6,31 +6,9 @@ with accounts as (
 
 ),
 
-{% if is_incremental() %}
-    changed_accounts as (
-
-        select user_id as account_id from {{ changes_of(ref('stg_users')) }}
-
-    ),
-
-    orders_of_changed_accounts as (
-
-        {{ rows_of(ref('int_order_lines'), 'changed_accounts', ['account_id']) }}
-
-    ),
-
-    affected as (
-
-        {{ changed_keys(ref('int_order_lines'), ['invoice_id']) }}
-        union
-        select invoice_id from orders_of_changed_accounts
-
-    ),
-{% endif %}
-
 orders as (
 
-    {{ rows_of(ref('int_order_lines'), 'affected', ['invoice_id']) }}
+    select * from {{ ref('int_order_lines') }}
 
 ),
 
@@ -70,4 +48,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['invoice_id']) }}
+select * from final

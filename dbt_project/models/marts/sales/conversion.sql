@@ -1,26 +1,12 @@
 {{ config(unique_key=['day']) }}
 
-with {% if is_incremental() %}
-    affected as (
-
-        {{ changed_keys(ref('stg_clicks'), ['cast(occurred_at as date) as day']) }}
-
-    ),
-{% endif %}
-
-counted as (
+with counted as (
 
     select
         *,
         cast(occurred_at as date) as day
     from {{ ref('stg_clicks') }}
     where kind in ('view', 'cart', 'purchase') and occurred_at is not null
-
-),
-
-clicks as (
-
-    {{ rows_of('counted', 'affected', ['day']) }}
 
 ),
 
@@ -31,7 +17,7 @@ days as (
         count_if(kind = 'view') as count_views,
         count_if(kind = 'cart') as count_carts,
         count_if(kind = 'purchase') as count_purchases
-    from clicks
+    from counted
     group by day
 
 ),
@@ -49,4 +35,4 @@ final as (
 
 )
 
-{{ replacing('final', 'affected', ['day']) }}
+select * from final

@@ -24,7 +24,6 @@
             "silver": silver.versions,
             "published": published,
             "personal": personal,
-            "is_small": count_changes(silver.versions, published.silver) <= 50000,
         } %}
         {% do replace_view(cut_schema() ~ ".run", "'" ~ literal(tojson(run)) ~ "' as run") %}
     {% endif %}
@@ -36,7 +35,7 @@
 
 
 {# Overrides dbt-spark's macro, so that the schema has a location in the lake. #}
-{% macro spark__create_schema(relation) %}{% do create_beside(relation.schema) %}{% endmacro %}
+{% macro lakehouse__create_schema(relation) %}{% do create_beside(relation.schema) %}{% endmacro %}
 
 
 {# Create a schema in a folder beside that of `gold_build`, or at Spark's default location if
@@ -145,26 +144,11 @@
 {% endmacro %}
 
 
-{# The number of rows of silver that changed between the last publication and a snapshot. A full
-   refresh reads no change feed, because it may be the remedy for a feed that is lost. #}
-{% macro count_changes(cut, seen) %}
-    {% set feeds = [] %}
-    {% for source in graph.sources.values() if source.schema == cut_schema() %}
-        {% set table = source.source_name ~ "." ~ source.identifier %}
-        {% if seen.get(table, cut[table]) < cut[table] and not flags.FULL_REFRESH %}
-            {% do feeds.append("select 1 from " ~ change_feed(table, seen[table], cut[table])) %}
-        {% endif %}
-    {% endfor %}
-    {% set counted = "select count(*) from (" ~ feeds | join(" union all ") ~ ")" %}
-    {{ return(run_query(counted).rows[0][0] if feeds else 0) }}
-{% endmacro %}
-
-
 {# Drop models that were never published, so that they are built from scratch. In a schema other
    than `gold_build`, models that were not selected are left alone. #}
 {% macro drop_what_was_not_published(built) %}
     {% set tables = graph.nodes.values() | selectattr("resource_type", "equalto", "model")
-        | selectattr("config.materialized", "in", ["table", "incremental"]) %}
+        | selectattr("config.materialized", "in", ["table", "incremental", "kept"]) %}
     {% for node in tables
         if node.name not in built
         and (target.schema == "gold_build" or node.unique_id in selected_resources) %}

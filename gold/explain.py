@@ -1,0 +1,96 @@
+"""Says how each kept model is kept, or why it is computed whole (`lakehouse gold explain`)."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from gold.dbt.process import run_dbt
+from gold.errors import GoldError
+from gold.kept.planner import Plan, Term, make_plan
+from gold.kept.query import Unkept, read_query
+from gold.sql_client import SqlError, query_endpoint
+from gold.tables import BUILT
+from lake.settings.settings import LakeSettings
+
+
+def explain(settings: LakeSettings, model: str | None = None) -> Iterator[str]:
+    """Explain a model of the dbt project, or all that are kept.
+
+    Args:
+        settings: the lake, whose SQL endpoint tells the columns of the tables.
+        model: the name of the model.
+
+    Yields:
+        A paragraph for each model, in the order of their names.
+
+    Raises:
+        GoldError: dbt cannot compile the models, there is no such model, or it is not kept.
+    """
+    target = settings.home_dir / "dbt-explain"
+    code, log = run_dbt(settings, target, ["compile"], BUILT)
+    if code:
+        message = f"dbt could not compile the models. See {log}."
+        raise GoldError(message)
+    manifest = json.loads((target / "manifest.json").read_text())
+    nodes = {**manifest["nodes"], **manifest["sources"]}
+    found = {
+        node["name"]: node
+        for node in nodes.values()
+        if node["resource_type"] == "model" and node["config"]["materialized"] == "kept"
+    }
+    if model is not None and model not in found:
+        message = (
+            f"There is no kept model '{model}'. The kept models are {', '.join(sorted(found))}."
+        )
+        raise GoldError(message)
+    columns = _Columns(settings)
+    for name in [model] if model else sorted(found):
+        yield _explained(found[name], nodes, columns)
+
+
+class _Columns:
+    """The columns of tables, as the endpoint describes them."""
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self._known: dict[str, dict[str, str]] = {}
+
+    def of(self, relation: str) -> dict[str, str]:
+        if relation not in self._known:
+            try:
+                _, rows = query_endpoint(self._settings, f"DESCRIBE TABLE {relation}")
+            except SqlError as error:
+                message = f"{relation} cannot be described ({error}). Run `lakehouse gold` first."
+                raise GoldError(message) from error
+            self._known[relation] = {name: kind for name, kind, *_ in rows}
+        return self._known[relation]
+
+
+def _explained(node: dict[str, Any], nodes: dict[str, dict[str, Any]], columns: _Columns) -> str:
+    name, sql = node["name"], node["compiled_code"].strip()
+    key = node["config"]["unique_key"]
+    reads = [nodes[each]["relation_name"] for each in node["depends_on"]["nodes"]]
+    try:
+        relations = {relation: columns.of(relation) for relation in reads}
+        plan = make_plan(read_query(sql, relations), [key] if isinstance(key, str) else key)
+    except Unkept as error:
+        return "\n".join([f"{name} is computed whole: {error}.", *_shown(sql, error.line)])
+    return "\n".join([f"{name} is kept by {', '.join(plan.scope)}.", *map(_term, _terms(plan))])
+
+
+def _terms(plan: Plan) -> list[Term]:
+    return list({(t.table, t.line, t.through): t for t in plan.terms}.values())
+
+
+def _term(term: Term) -> str:
+    place = f"  {term.table}" + (f" (line {term.line})" if term.line else "")
+    if not term.through:
+        return f"{place}: the keys of the changed rows"
+    through = ", then ".join(name or "the query" for name in term.through)
+    return f"{place}: looked up in {through}"
+
+
+def _shown(sql: str, line: int | None) -> list[str]:
+    if line is None:
+        return []
+    return [f"  line {line} of the compiled SQL: {sql.splitlines()[line - 1].strip()}"]

@@ -1,0 +1,264 @@
+"""Keeps the tables of models up to date, by statements of SQL and, for few rows, delta-rs."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from gold.kept.planner import Plan, make_plan
+from gold.kept.query import Query, Unkept, read_query, refuse
+from gold.kept.statements import (
+    KEYS,
+    difference_sql,
+    kept_rows_sql,
+    keys_sql,
+    merge_sql,
+    overwrite_sql,
+    restricted_sql,
+    values_sql,
+    with_keys,
+    wrong_sql,
+)
+from gold.kept.table import WRONG, Difference, KeptTable, WrongKey, as_texts
+
+SHOWN = 3
+MOST_KEYS = 10_000
+MOST_ROWS = 20_000
+LOCATION = 4  # its place among the columns of DESCRIBE DETAIL
+
+
+class KeptError(Exception):
+    """A model that cannot be kept as it is declared. The message says what to do."""
+
+
+class Keeper:
+    """Keeps the models of one run of dbt. Its threads share one object.
+
+    Args:
+        query: runs a statement in the session of the current thread, and returns its rows.
+        tell: is told why a model is computed whole.
+    """
+
+    def __init__(
+        self, query: Callable[[str], list[Any]], tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.query = query
+        self._tell = tell
+        self._lock = Lock()
+        self._changed: dict[str, bool] = {}  # by relation, of the models built in this run
+        self._whole: set[str] = set()
+        self._columns: dict[str, dict[str, str]] = {}
+        self._places: dict[str, str] = {}
+
+    def note_whole(self, relation: str) -> None:
+        """Note that a table was created or replaced, and so has no feed since it was published."""
+        with self._lock:
+            self._whole.add(relation)
+
+    def keep(
+        self,
+        relation: str,
+        model: Mapping[str, Any],
+        sql: str,
+        sources: Mapping[str, Mapping[str, Any]],
+        build: str,
+    ) -> str:
+        """Bring the table of a model up to date.
+
+        Args:
+            relation: the table.
+            model: the node of the model in dbt's graph.
+            sql: its compiled SQL.
+            sources: what it reads, as `kept_sources` of `kept.sql` describes it.
+            build: the id that marks the commits of this build.
+
+        Returns:
+            What was done, as dbt shows it.
+
+        Raises:
+            KeptError: the unique key is NULL or comes twice, or the model is `strict` and
+                would be computed whole.
+        """
+        key = _unique_key(model)
+        changed = [name for name, source in sources.items() if self._has_changed(name, source)]
+        if not changed:
+            self._note(relation, changed=False)
+            return "UNCHANGED"
+        try:
+            query, plan = self._plan(sql, key, sources)
+            feeds = {name: self._feed(name, sources[name]) for name in changed}
+            reason = None
+        except Unkept as error:
+            reason = str(error) if error.line is None else f"{error} (line {error.line})"
+            if model["config"]["meta"].get("strict"):
+                message = f"{relation} is strict, and would be computed whole: {reason}."
+                raise KeptError(message) from error
+            self._tell(f"{relation} is computed whole: {reason}")
+        done = _Update(self, relation, key, build)
+        if reason is not None:
+            count = done.whole(sql)
+        else:
+            count = done.kept(query, plan, keys_sql(query, plan, feeds))
+        self._note(relation, changed=count != 0)
+        if count == 0:
+            return "UNCHANGED"
+        return f"{'WHOLE' if reason else 'KEPT'} ({'many' if count is None else count} rows)"
+
+    def are_unchanged(self, relations: list[str]) -> bool:
+        """Whether there are relations, and all are models that this run found unchanged."""
+        return bool(relations) and not any(self._changed.get(n, True) for n in relations)
+
+    def _plan(
+        self, sql: str, key: list[str], sources: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[Query, Plan]:
+        query = read_query(sql, {name: self.columns_of(name) for name in sources})
+        return query, make_plan(query, key)
+
+    def _has_changed(self, name: str, source: Mapping[str, Any]) -> bool:
+        if source["begin"] is None:
+            return True
+        if source["end"] is not None:
+            return bool(source["begin"] != source["end"])
+        return name in self._whole or self._changed.get(name, True)
+
+    def _feed(self, name: str, source: Mapping[str, Any]) -> str:
+        """The SQL of the rows that have changed in a table."""
+        if source["begin"] is None or name in self._whole:
+            refuse(f"{name} has no change feed since gold was last published")
+        versions = [source["begin"] + 1]
+        if source["end"] is not None:
+            versions.append(source["end"])
+        # By name, Spark 4.2 would return the table itself instead of its changes in a query that
+        # reads both (SPARK-58330).
+        place = self.place(source["table"]).replace("\\", "\\\\").replace("'", "\\'")
+        between = ", ".join(map(str, versions))
+        columns = source["columns"]
+        return f"select {columns} from table_changes_by_path('{place}', {between})"
+
+    def columns_of(self, relation: str) -> dict[str, str]:
+        """The columns of a table or view, with their Spark types."""
+        if relation not in self._columns:
+            found: dict[str, str] = {}
+            for name, kind, *_ in self.query(f"describe table {relation}"):
+                if not name or name.startswith("#"):
+                    break
+                found[name] = kind
+            self._columns[relation] = found
+        return self._columns[relation]
+
+    def place(self, table: str) -> str:
+        """The URI of a Delta table."""
+        if table not in self._places:
+            self._places[table] = self.query(f"describe detail {table}")[0][LOCATION]
+        return self._places[table]
+
+    def _note(self, relation: str, *, changed: bool) -> None:
+        with self._lock:
+            self._changed[relation] = changed
+
+
+class _Update:
+    """The update of one table. Its methods return the number of rows written; None if many."""
+
+    def __init__(self, keeper: Keeper, relation: str, key: list[str], build: str) -> None:
+        self._keeper = keeper
+        self._relation = relation
+        self._key = key
+        self._build = build
+        self._columns = keeper.columns_of(relation)
+        self._table = KeptTable.open(keeper.place(relation), self._columns, key)
+
+    def kept(self, query: Query, plan: Plan, keys: str) -> int | None:
+        """Compute the rows again of which the scope is among some keys."""
+        kinds = [self._columns[name] for name in plan.scope]
+        if self._table is not None:
+            names = [f"k{number}" for number in range(len(kinds))]
+            found = self._few(keys, names, MOST_KEYS)
+            if found is not None:
+                return self._by_keys(self._table, query, plan, found) if found else 0
+        view = f"{KEYS}_{self._relation.replace('.', '_')}"
+        self._keeper.query(f"cache table {view} as\n{keys}")
+        try:
+            return self._compare(
+                with_keys(f"select * from {view}", restricted_sql(query, plan)),
+                with_keys(f"select * from {view}", kept_rows_sql(self._relation, plan)),
+            )
+        finally:
+            self._keeper.query(f"drop view if exists {view}")
+
+    def whole(self, sql: str) -> int | None:
+        """Compute all rows, and write those that differ, or all if many differ."""
+        return self._compare(sql, f"select * from {self._relation}", overwrite=sql)
+
+    def _by_keys(self, table: KeptTable, query: Query, plan: Plan, found: list[Any]) -> int | None:
+        kinds = [self._columns[name] for name in plan.scope]
+        keys = values_sql(found, kinds)
+        restricted = with_keys(keys, restricted_sql(query, plan))
+        new = self._few(restricted, list(self._columns), MOST_ROWS)
+        if new is not None:
+            with contextlib.suppress(pa.ArrowInvalid):
+                values = table.read(plan.scope, found)
+                rows = table.read(list(self._columns), new)
+                try:
+                    difference = table.difference(plan.scope, values, rows)
+                except WrongKey as error:
+                    shown = [dict(zip(self._columns, row, strict=True)) for row in error.rows]
+                    raise KeptError(self._wrong(str(error), shown)) from error
+                if difference.count:
+                    table.write(difference, self._build)
+                return difference.count
+        return self._compare(restricted, with_keys(keys, kept_rows_sql(self._relation, plan)))
+
+    def _few(self, sql: str, columns: list[str], most: int) -> list[Any] | None:
+        """The rows of a query, as text; None if they are more than some number."""
+        found = self._keeper.query(f"select {as_texts(columns)} from ({sql}) limit {most + 1}")
+        return found if len(found) <= most else None
+
+    def _compare(self, new: str, old: str, overwrite: str | None = None) -> int | None:
+        """Let Spark compare some rows with what they should be, and write those that differ."""
+        columns = list(self._columns)
+        difference = difference_sql(new, old, self._key, columns)
+        if self._table is not None:
+            found = self._few(difference, ["_change", *columns], MOST_ROWS)
+            if found is not None:
+                self._refuse_wrong([row for row in found if row[0] in WRONG])
+                with contextlib.suppress(pa.ArrowInvalid):
+                    return self._write(self._table, found)
+        self._refuse_wrong(self._keeper.query(f"{wrong_sql(difference)} limit {SHOWN}"))
+        if overwrite is not None:
+            self._keeper.query(overwrite_sql(self._relation, overwrite, columns))
+        else:
+            self._keeper.query(merge_sql(self._relation, difference, self._key, columns))
+        return None
+
+    def _write(self, table: KeptTable, found: list[Any]) -> int:
+        columns = list(self._columns)
+        kept = [row for row in found if row[0] != "delete"]
+        gone = [row for row in found if row[0] == "delete"]
+        difference = Difference(
+            table.read(columns, [row[1:] for row in kept]),
+            [table.key_of(row) for row in table.read(columns, [row[1:] for row in gone])],
+            all(row[0] == "insert" for row in kept),
+        )
+        if difference.count:
+            table.write(difference, self._build)
+        return difference.count
+
+    def _refuse_wrong(self, rows: list[Any]) -> None:
+        if rows:
+            shown = [dict(zip(self._columns, row[1:], strict=True)) for row in rows[:SHOWN]]
+            raise KeptError(self._wrong(WRONG[rows[0][0]], shown))
+
+    def _wrong(self, what: str, rows: list[dict[str, Any]]) -> str:
+        shown = "; ".join(map(str, rows))
+        return f"The unique_key ({', '.join(self._key)}) of {self._relation} {what}: {shown}."
+
+
+def _unique_key(model: Mapping[str, Any]) -> list[str]:
+    key = model["config"].get("unique_key")
+    if not key:
+        message = f"The model {model['name']} is kept, and so needs a unique_key."
+        raise KeptError(message)
+    return [key] if isinstance(key, str) else list(key)

@@ -1,0 +1,152 @@
+"""Writes the SQL of a kept model: the keys that a change affects, and the rows that differ."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlglot import exp
+
+from gold.kept.planner import Plan, Term
+from gold.kept.query import DIALECT, Query
+from lake.tables.sql import literal
+
+KEYS = "_keys"
+
+
+def keys_sql(query: Query, plan: Plan, feeds: Mapping[str, str]) -> str:
+    """The SQL of K: each value of the scope that may have other rows than before.
+
+    Args:
+        query: the model.
+        plan: its plan.
+        feeds: for each table that has changed, at least one, the SQL of the rows of its change
+            feed between the version that was read last and the version to read now, with
+            `_change_type` as Delta writes it.
+
+    Returns:
+        A SELECT of the columns k0, k1, ...
+    """
+    terms = [term for term in plan.terms if term.table in feeds]
+    parts = {term.feed: _changed(term, feeds[term.table]) for term in terms}
+    if any("" in term.through for term in terms):
+        parts = {cte.alias: cte.this.sql(DIALECT) for cte in query.ctes} | parts
+    named = ",\n".join(f"{name} as (\n{sql}\n)" for name, sql in parts.items())
+    found = dict.fromkeys(term.select.sql(DIALECT) for term in terms)
+    return f"with {named}\n" + "\nunion\n".join(found)
+
+
+def restricted_sql(query: Query, plan: Plan) -> str:
+    """The author's query on the rows with a scope in the relation `_keys` of columns k0, k1, ...
+
+    The outer restriction is what makes the result right. Those that are spliced into the text at
+    the occurrences of tables make it cheap.
+    """
+    text = query.text
+    for splice in sorted(plan.splices, key=lambda each: -each.start):
+        name = text[splice.start : splice.end]
+        same = _same(e.sql(DIALECT) for e in splice.scope)
+        alias = f" as {splice.alias}" if splice.alias else ""
+        part = f"(select * from {name} as _rows left semi join {KEYS} on {same}){alias}"
+        text = text[: splice.start] + part + text[splice.end :]
+    same = _same(f"_all.{name}" for name in plan.scope)
+    return f"select _all.* from (\n{text}\n) as _all left semi join {KEYS} on {same}"
+
+
+def difference_sql(new: str, old: str, unique_key: Sequence[str], columns: Sequence[str]) -> str:
+    """The rows by which a table differs from what it should hold.
+
+    Args:
+        new: SQL of the rows that it should hold.
+        old: SQL of the rows that it holds.
+        unique_key: the columns that identify a row.
+        columns: all columns.
+
+    Returns:
+        A SELECT of the columns, and before them `_change`: "insert", "update" or "delete", or if
+        the new rows have a key more than once or a NULL in a key, "twice" or "null".
+    """
+    key = ", ".join(unique_key)
+    all_of = ", ".join(columns)
+    same = " and ".join(f"_new._row.{name} <=> _old._row.{name}" for name in unique_key)
+    is_null = " or ".join(f"_new._row.{name} is null" for name in unique_key)
+    shown = ", ".join(
+        f"if(_new._row is null, _old._row.{name}, _new._row.{name}) as {name}" for name in columns
+    )
+    return f"""select
+    case
+        when _new._row is null then 'delete'
+        when _new._times > 1 then 'twice'
+        when {is_null} then 'null'
+        when _old._row is null then 'insert'
+        else 'update'
+    end as _change, {shown}
+from (
+    select struct({all_of}) as _row, count(*) over (partition by {key}) as _times from (
+{new}
+    )
+) as _new
+full outer join (select struct({all_of}) as _row from ({old})) as _old on {same}
+where not (_new._row <=> _old._row) or _new._times > 1 or {is_null}"""
+
+
+def _changed(term: Term, feed: str) -> str:
+    """The rows of a feed that differ in a column that the query uses.
+
+    A row counts 1 where it appears and -1 where it disappears. So changes of other columns, and
+    changes that were taken back, cancel out.
+    """
+    used = ", ".join(exp.to_identifier(name).sql(DIALECT) for name in term.used)
+    appears = "_change_type in ('insert', 'update_postimage')"
+    return (
+        f"select {used} from ({feed}) group by {used}\n"
+        f"having sum(case when {appears} then 1 else -1 end) <> 0"
+    )
+
+
+def _same(expressions: Iterable[str]) -> str:
+    found = (f"{each} <=> {KEYS}.k{number}" for number, each in enumerate(expressions))
+    return " and ".join(found)
+
+
+def wrong_sql(difference: str) -> str:
+    """The rows of a difference in which the unique key is NULL or comes more than once."""
+    return f"select * from ({difference}) where _change in ('twice', 'null')"
+
+
+def merge_sql(
+    table: str, difference: str, unique_key: Sequence[str], columns: Sequence[str]
+) -> str:
+    """The MERGE of a difference, as `difference_sql` gives it, into a table."""
+    same = " and ".join(f"_t.{name} <=> _s.{name}" for name in unique_key)
+    values = ", ".join(f"_t.{name} = _s.{name}" for name in columns)
+    shown = ", ".join(f"_s.{name}" for name in columns)
+    return f"""merge into {table} as _t using ({difference}) as _s on {same}
+when matched and _s._change = 'delete' then delete
+when matched then update set {values}
+when not matched then insert ({", ".join(columns)}) values ({shown})"""
+
+
+def overwrite_sql(table: str, sql: str, columns: Sequence[str]) -> str:
+    """The statement that replaces all rows of a table; a MERGE of most rows takes longer."""
+    names = ", ".join(columns)
+    return f"insert overwrite table {table} ({names})\nselect {names} from (\n{sql}\n)"
+
+
+def kept_rows_sql(table: str, plan: Plan) -> str:
+    """The rows of a model's table with a scope in the relation `_keys`."""
+    same = _same(f"_t.{name}" for name in plan.scope)
+    return f"select _t.* from {table} as _t left semi join {KEYS} on {same}"
+
+
+def with_keys(keys: str, sql: str) -> str:
+    """SQL in which the relation `_keys` has the rows of a query."""
+    return f"with {KEYS} as ({keys})\n{sql}"
+
+
+def values_sql(rows: Iterable[Sequence[str | None]], kinds: Sequence[str]) -> str:
+    """The SQL of rows with the columns k0, k1, ..., given as text, with their Spark types."""
+    names = [f"k{number}" for number in range(len(kinds))]
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+    form = ", ".join(f"{name}: string" for name in names)
+    given = f"inline(from_json({literal(text)}, 'array<struct<{form}>>'))"
+    typed = ", ".join(f"cast({n} as {kind}) as {n}" for n, kind in zip(names, kinds, strict=True))
+    return f"select {typed} from (select {given})"

@@ -1,0 +1,198 @@
+"""Tests that kept tables hold what their query gives, after each of many changes, in real Spark."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from random_models import ROW, TABLES, Row, changes, models
+
+from gold.kept.keeper import Keeper, KeptError
+from gold.kept.query import Unkept, read_query
+
+FEED = "tblproperties (delta.enableChangeDataFeed = true)"
+TOTALS = "with p as (select * from db.t1 where b > 0) select a, sum(b) as s from p group by a"
+JOINED = "select x.a, x.b, y.c from db.t1 as x left join db.t2 as y on x.b = y.b where x.a >= 0"
+SHARES = "select a, count(*) over () as n from db.t1 where a is not null group by a"
+
+
+class Lab:
+    """Three source tables, and models that are kept over them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.rows: dict[str, list[Row]] = {}
+        self.begin: dict[str, int] = {}
+        for name in TABLES:
+            self.fill(name, [])
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self.spark.sql(sql).collect()]
+
+    def fill(self, name: str, rows: list[Row]) -> None:
+        self.query(f"create or replace table {name} (a int, b int, c int) using delta {FEED}")
+        self.rows[name] = []
+        self.insert(name, rows)
+
+    def insert(self, name: str, rows: list[Row]) -> None:
+        if rows:
+            values = ", ".join(f"({', '.join(map(shown, row))})" for row in rows)
+            self.query(f"insert into {name} values {values}")
+            self.rows[name] += rows
+
+    def delete(self, name: str, row: Row) -> None:
+        """Delete all rows that are equal to one."""
+        same = " and ".join(f"{c} <=> {shown(v)}" for c, v in zip("abc", row, strict=True))
+        self.query(f"delete from {name} where {same}")
+        self.rows[name] = [each for each in self.rows[name] if each != row]
+
+    def build(self, model: str, sql: str) -> None:
+        self.query(f"create or replace table db.{model} using delta {FEED} as {sql}")
+        self.mark()
+
+    def mark(self) -> None:
+        """Note the versions of the sources, as a publication does."""
+        self.begin = {name: self.version(name) for name in TABLES}
+
+    def version(self, name: str) -> int:
+        return int(self.query(f"describe history {name} limit 1")[0][0])
+
+    def keep(self, model: str, sql: str, key: list[str], **meta: Any) -> str:
+        node = {"name": model, "config": {"unique_key": key, "meta": meta}}
+        sources = {
+            name: {
+                "table": name,
+                "begin": self.begin[name],
+                "end": self.version(name),
+                "columns": "*",
+            }
+            for name in TABLES
+        }
+        done = Keeper(self.query).keep(f"db.{model}", node, sql, sources, "build-1")
+        self.mark()
+        return done
+
+    def assert_equal(self, model: str, sql: str) -> None:
+        kept = Counter(self.query(f"select * from db.{model}"))
+        wanted = Counter(self.query(sql))
+        assert kept == wanted, f"{kept - wanted} or {wanted - kept}\n{sql}"
+
+
+def shown(value: int | None) -> str:
+    return "null" if value is None else str(value)
+
+
+@pytest.fixture
+def lab(spark: SparkSession) -> Iterator[Lab]:
+    spark.sql("create database if not exists db")
+    yield Lab(spark)
+    spark.sql("drop database db cascade")
+
+
+def test_a_model_follows_inserts_updates_deletes_and_moves(lab: Lab) -> None:
+    lab.insert("db.t1", [(1, 5, 0), (2, 7, 0), (2, -1, 0)])
+    lab.build("m", TOTALS)
+    assert lab.keep("m", TOTALS, ["a"]) == "UNCHANGED"
+    lab.insert("db.t1", [(2, 1, 0), (3, 4, 0)])
+    assert lab.keep("m", TOTALS, ["a"]) == "KEPT (2 rows)"
+    assert Counter(lab.query("select * from db.m")) == Counter([(1, 5), (2, 8), (3, 4)])
+    lab.query("update db.t1 set a = 1 where a = 3")
+    assert lab.keep("m", TOTALS, ["a"]) == "KEPT (2 rows)"
+    lab.delete("db.t1", (2, 7, 0))
+    lab.query("update db.t1 set c = 9")  # a column that the model does not use
+    assert lab.keep("m", TOTALS, ["a"]) == "KEPT (1 rows)"
+    lab.assert_equal("m", TOTALS)
+    assert Counter(lab.query("select * from db.m")) == Counter([(1, 9), (2, 1)])
+    lab.query("update db.t1 set c = 8")
+    assert lab.keep("m", TOTALS, ["a"]) == "UNCHANGED"
+
+
+def test_many_keys_and_rows_are_written_by_spark(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gold.kept.keeper.MOST_KEYS", 2)
+    monkeypatch.setattr("gold.kept.keeper.MOST_ROWS", 1)
+    lab.insert("db.t1", [(n, n, 0) for n in range(9)])
+    lab.insert("db.t2", [(0, n, n) for n in range(5)])
+    lab.build("m", JOINED)
+    lab.build("w", SHARES)
+    lab.insert("db.t1", [(n, 3, 0) for n in range(20, 25)])
+    lab.query("delete from db.t2 where b in (2, 4)")
+    lab.query("update db.t1 set b = 1 where a = 8")
+    begin = dict(lab.begin)
+    assert lab.keep("m", JOINED, ["a"]) == "KEPT (many rows)"
+    lab.begin = begin
+    assert lab.keep("w", SHARES, ["a"]) == "WHOLE (many rows)"
+    lab.assert_equal("m", JOINED)
+    lab.assert_equal("w", SHARES)
+
+
+def test_a_model_that_cannot_be_kept_is_computed_whole_or_refused(lab: Lab) -> None:
+    lab.insert("db.t1", [(1, 1, 1)])
+    lab.build("w", SHARES)
+    lab.insert("db.t1", [(2, 1, 1)])
+    with pytest.raises(KeptError, match=r"db.w is strict, .*does not partition by .*line 1"):
+        lab.keep("w", SHARES, ["a"], strict=True)
+    assert lab.keep("w", SHARES, ["a"]) == "WHOLE (2 rows)"
+    lab.assert_equal("w", SHARES)
+    with pytest.raises(KeptError, match="needs a unique_key"):
+        lab.keep("w", SHARES, [])
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"), [((7, 2, 0), "comes more than once"), ((None, 2, 0), "is NULL")]
+)
+@pytest.mark.parametrize("most", [0, 100])
+def test_a_wrong_key_fails_with_its_rows_and_changes_nothing(
+    lab: Lab, row: Row, reason: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gold.kept.keeper.MOST_ROWS", most)
+    sql = "select a, b from db.t1"
+    lab.insert("db.t1", [(7, 1, 0)])
+    lab.build("m", sql)
+    lab.insert("db.t1", [row])
+    with pytest.raises(KeptError, match=rf"The unique_key \(a\) of db.m {reason}: .*'b': '?2"):
+        lab.keep("m", sql, ["a"])
+    assert lab.query("select * from db.m") == [(7, 1)]
+
+
+def compare(lab: Lab, data: st.DataObject, steps: int) -> None:
+    text, key = data.draw(models())
+    try:
+        read_query(text, TABLES)
+    except Unkept:
+        return
+    for name in TABLES:
+        lab.fill(name, data.draw(st.lists(ROW, max_size=5, unique=True)))
+    lab.build("m", text)
+    for _ in range(steps):
+        for table, feed in data.draw(
+            changes({n: list(rows) for n, rows in lab.rows.items()})
+        ).items():
+            for kind, row in feed:
+                if kind in ("insert", "update_postimage"):
+                    lab.insert(table, [row])
+                else:
+                    lab.delete(table, row)
+        try:
+            lab.keep("m", text, key)
+        except KeptError:  # a random key may be none
+            return
+        lab.assert_equal("m", text)
+
+
+@pytest.mark.nightly
+@settings(
+    max_examples=100,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(data=st.data())
+def test_random_models_follow_random_histories(spark: SparkSession, data: st.DataObject) -> None:
+    spark.sql("create database if not exists db")
+    try:
+        compare(Lab(spark), data, 4)
+    finally:
+        spark.sql("drop database db cascade")
