@@ -2,7 +2,7 @@
 
 Models and tests run where nobody reads. Readers keep the last published tables until every test has
 passed (`publish.py`). A killed or failed run leaves nothing behind, because the next run begins
-where gold was last published (`open_cut.sql` of the dbt project).
+where gold was last published (`open_cut.sql` of `gold/package`).
 
 dbt runs in a separate process, because dbt-spark changes the session in which it works. The outcome
 is read from its `run_results.json` (`dbt/results.py`), never from its log.
@@ -137,7 +137,7 @@ class PreparedBuild:
         )
 
     def _why_full(self, before: GoldSnapshot | None, *, changed: bool) -> str | None:
-        """Why incremental models must be built from scratch; None if they need not be."""
+        """Why all models must be built from scratch; None if they need not be."""
         if self.full_refresh:
             return "a full refresh was requested"
         if before is None:
@@ -238,7 +238,7 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
         lake: the lake; the endpoint is on `sql_port` of its settings.
         select: the models to build and test, in dbt's selection syntax; all if None. Selected
             models are not published, because the others would show a different snapshot.
-        full_refresh: rebuild incremental models from scratch.
+        full_refresh: rebuild all models from scratch.
 
     Raises:
         GoldError: the endpoint does not let us in or cannot be trusted, dbt could not run, or
@@ -269,5 +269,6 @@ def _checksum(gate: Mapping[str, object]) -> str:
     files = [PROJECT / "dbt_project.yml"]
     for folder in MADE_FROM:
         files += sorted(f for f in (PROJECT / folder).rglob("*") if f.suffix in (".sql", ".csv"))
+    files += sorted((Path(__file__).parent / "package" / "macros").glob("*.sql"))
     parts = [file.read_bytes() for file in files] + ([json.dumps(gate).encode()] if gate else [])
     return hashlib.sha256(b"".join(parts)).hexdigest()

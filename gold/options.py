@@ -16,7 +16,7 @@ Every = Annotated[
     str, typer.Option(metavar="TIME", help="Build at most this often, such as 30s or 5m.")
 ]
 FullRefresh = Annotated[
-    bool, typer.Option("--full-refresh", help="Rebuild incremental models from scratch.")
+    bool, typer.Option("--full-refresh", help="Rebuild all models from scratch.")
 ]
 
 
