@@ -39,6 +39,8 @@ TESTED_BY = {
     "lake/observe/metrics.py": "e2e/test_metrics.py",
     "lake/observe/lineage_events.py": "lake/observe/test_lineage.py",
     "gold/lineage.py": "e2e/test_lineage.py",
+    "gold/kept/adapter.py": "gold/test_build.py",
+    "gold/kept/statements.py": "gold/kept/test_keeper.py",
     "gold/options.py": "lakehouse/test_cli.py",
     "lake/settings/lineage.py": "lake/observe/test_lineage.py",
     "lake/settings/log_format.py": "lake/observe/test_logs.py",

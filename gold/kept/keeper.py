@@ -82,13 +82,15 @@ class Keeper:
                 would be computed whole.
         """
         key = _unique_key(model)
+        sources = {name.lower(): source for name, source in sources.items()}
         changed = [name for name, source in sources.items() if self._has_changed(name, source)]
         if not changed:
             self._note(relation, changed=False)
             return "UNCHANGED"
         try:
             query, plan = self._plan(sql, key, sources)
-            feeds = {name: self._feed(name, sources[name]) for name in changed}
+            read = [name for name in changed if name in plan.tables]
+            feeds = {name: self._feed(name, sources[name]) for name in read}
             reason = None
         except Unkept as error:
             reason = str(error) if error.line is None else f"{error} (line {error.line})"
@@ -96,6 +98,9 @@ class Keeper:
                 message = f"{relation} is strict, and would be computed whole: {reason}."
                 raise KeptError(message) from error
             self._tell(f"{relation} is computed whole: {reason}")
+        if reason is None and not feeds:
+            self._note(relation, changed=False)
+            return "UNCHANGED"
         done = _Update(self, relation, key, build)
         if reason is not None:
             count = done.whole(sql)
