@@ -17,6 +17,7 @@ from gold.kept.statements import (
     merge_sql,
     overwrite_sql,
     restricted_sql,
+    twice_sql,
     values_sql,
     with_keys,
     wrong_sql,
@@ -194,8 +195,16 @@ class _Update:
             self._keeper.query(f"drop view if exists {view}")
 
     def whole(self, sql: str) -> int | None:
-        """Compute all rows, and write those that differ, or all if many differ."""
+        """Compute all rows, and write those that differ, or all if most do."""
+        if self._table is not None and self._table.was_overwritten:  # most will differ again
+            self._overwrite(sql)
+            twice = twice_sql(self._relation, self._key, list(self._columns))
+            self._refuse_wrong(self._keeper.query(f"{twice} limit {SHOWN}"))
+            return None
         return self._compare(sql, f"select * from {self._relation}", overwrite=sql)
+
+    def _overwrite(self, sql: str) -> None:
+        self._keeper.query(overwrite_sql(self._relation, sql, list(self._columns)))
 
     def _by_keys(self, table: KeptTable, query: Query, plan: Plan, found: list[Any]) -> int | None:
         kinds = [self._columns[name] for name in plan.scope]
@@ -233,7 +242,7 @@ class _Update:
                     return self._write(self._table, found)
         self._refuse_wrong(self._keeper.query(f"{wrong_sql(difference)} limit {SHOWN}"))
         if overwrite is not None:
-            self._keeper.query(overwrite_sql(self._relation, overwrite, columns))
+            self._overwrite(overwrite)
         else:
             self._keeper.query(merge_sql(self._relation, difference, self._key, columns))
         return None

@@ -112,6 +112,15 @@ def wrong_sql(difference: str) -> str:
     return f"select * from ({difference}) where _change in ('twice', 'null')"
 
 
+def twice_sql(table: str, unique_key: Sequence[str], columns: Sequence[str]) -> str:
+    """The rows of a table of which the unique key is wrong, as in `difference_sql`."""
+    key, names = ", ".join(unique_key), ", ".join(columns)
+    is_null = " or ".join(f"{name} is null" for name in unique_key)
+    return f"""select if({is_null}, 'null', 'twice') as _change, {names}
+from (select *, count(*) over (partition by {key}) as _times from {table})
+where _times > 1 or {is_null}"""
+
+
 def merge_sql(
     table: str, difference: str, unique_key: Sequence[str], columns: Sequence[str]
 ) -> str:

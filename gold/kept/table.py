@@ -74,15 +74,15 @@ class Difference:
 class KeptTable:
     """A table on this machine of which all columns have an exact form as text."""
 
-    def __init__(self, path: str, columns: Mapping[str, str], key: Sequence[str]) -> None:
-        self._log = DeltaTable(path)
-        schema = pa.schema(self._log.schema())
+    def __init__(self, log: DeltaTable, columns: Mapping[str, str], key: Sequence[str]) -> None:
+        self._log = log
+        schema = pa.schema(log.schema())
         self._schema = pa.schema([schema.field(name) for name in columns])
         self._key = list(key)
 
     @staticmethod
     def open(location: str, columns: Mapping[str, str], key: Sequence[str]) -> "KeptTable | None":
-        """Open a table; None if it is elsewhere or has columns of other types.
+        """Open a table; None if it is elsewhere, or has columns or features that this cannot read.
 
         Args:
             location: the table's URI.
@@ -92,7 +92,16 @@ class KeptTable:
         place = urlsplit(location)
         if place.scheme not in ("", "file") or not are_exact(columns.values()):
             return None
-        return KeptTable(unquote(place.path), columns, key)
+        log = DeltaTable(unquote(place.path))
+        is_plain = log.protocol().min_reader_version == 1  # no deletion vectors or mapped columns
+        return KeptTable(log, columns, key) if is_plain else None
+
+    @property
+    def was_overwritten(self) -> bool:
+        """Whether the last commit replaced all rows."""
+        newest = self._log.history(1)[0]
+        mode = newest.get("operationParameters", {}).get("mode")
+        return bool(newest["operation"] == "WRITE" and mode == "Overwrite")
 
     def read(self, columns: Sequence[str], texts: Texts) -> list[Row]:
         """Values of some columns, given as text.

@@ -127,6 +127,15 @@ def test_many_keys_and_rows_are_written_by_spark(lab: Lab, monkeypatch: pytest.M
     lab.assert_equal("m", JOINED)
     lab.assert_equal("w", SHARES)
 
+    monkeypatch.undo()  # a table that was overwritten is overwritten again
+    lab.insert("db.t1", [(30, 3, 0)])
+    assert lab.keep("w", SHARES, ["a"]) == "WHOLE (many rows)"
+    lab.assert_equal("w", SHARES)
+    wrong = SHARES.replace("group by a", "group by a, b")
+    lab.insert("db.t1", [(30, 4, 0)])
+    with pytest.raises(KeptError, match=r"db.w comes more than once: .*'a': 30"):
+        lab.keep("w", wrong, ["a"])
+
 
 def test_a_model_that_cannot_be_kept_is_computed_whole_or_refused(lab: Lab) -> None:
     lab.insert("db.t1", [(1, 1, 1)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from gold.kept.table import KeptTable, WrongKey, are_exact
 
@@ -61,7 +61,7 @@ def rows_of(place: str) -> set[tuple[Any, ...]]:
 
 
 def test_values_are_read_from_the_text_that_spark_gives(place: str) -> None:
-    texts = [
+    texts: list[list[str | None]] = [
         ["1", "a", "1.50", "2026-01-02", "2026-01-02 03:04:05.6789", "0.1", "true"],
         ["2", "b", "-0.01", "1969-12-31", "2026-01-02 03:04:05.6789", "Infinity", "false"],
         ["3", None, None, None, None, None, None],
@@ -127,8 +127,10 @@ def test_a_wrong_key_is_refused_with_its_rows(
     assert caught.value.rows == rows
 
 
-def test_tables_elsewhere_and_other_types_are_left_to_spark(place: str) -> None:
+def test_tables_elsewhere_and_with_other_types_or_features_are_left_to_spark(place: str) -> None:
     assert KeptTable.open("s3a://bucket/t", COLUMNS, ["id"]) is None
     assert KeptTable.open(Path(place).as_uri(), {"id": "array<int>"}, ["id"]) is None
+    DeltaTable(place).alter.add_feature([TableFeatures.DeletionVectors], True)
+    assert KeptTable.open(Path(place).as_uri(), COLUMNS, ["id"]) is None
     assert not are_exact(["bigint", "binary"])
     assert not are_exact(["float"])
