@@ -81,6 +81,8 @@ def test_a_library_reads_gold(tool: str, endpoint: LakeSettings, coupons: dict[s
     names: dict[str, Any] = {}
     exec(recipe(tool, endpoint), names)  # noqa: S102 - our own document
     assert dict(names["reasons"]) == coupons
+    if tool == "SQLAlchemy":
+        names["engine"].dispose()  # which a program does when it ends
 
 
 def test_beeline_reads_gold(endpoint: LakeSettings, coupons: dict[str, int]) -> None:
