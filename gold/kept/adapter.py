@@ -66,8 +66,15 @@ class LakehouseAdapter(SparkAdapter):
 
     @available
     def note_whole(self, relation: str) -> None:
-        """Note that a table was created or replaced, as `Keeper.note_whole`."""
-        self._keeper.note_whole(relation)
+        """Note that a table was created or replaced, as `Keeper.note_whole`.
+
+        Raises:
+            CompilationError: the rows of the table cannot be compared.
+        """
+        try:
+            self._keeper.note_whole(relation)
+        except KeptError as error:
+            raise CompilationError(str(error)) from error
 
     @available
     def passed(self, relations: list[str]) -> agate.Table | None:

@@ -17,12 +17,13 @@ from gold.kept.statements import (
     merge_sql,
     overwrite_sql,
     restricted_sql,
+    texts_sql,
     twice_sql,
     values_sql,
     with_keys,
     wrong_sql,
 )
-from gold.kept.table import WRONG, Difference, KeptTable, WrongKey, as_texts
+from gold.kept.table import WRONG, Difference, KeptTable, WrongKey
 
 SHOWN = 3
 MOST_KEYS = 10_000
@@ -54,9 +55,21 @@ class Keeper:
         self._places: dict[str, str] = {}
 
     def note_whole(self, relation: str) -> None:
-        """Note that a table was created or replaced, and so has no feed since it was published."""
+        """Note that a table was created or replaced, and so has no feed since it was published.
+
+        Raises:
+            KeptError: the rows of the table cannot be compared.
+        """
         with self._lock:
             self._whole.add(relation)
+        for name, kind in self.columns_of(relation).items():
+            if "map<" in kind or "variant" in kind:
+                message = (
+                    f"{relation} cannot be kept, because its column {name} is a {kind}, of which "
+                    "two values cannot be compared. Return an array, such as map_entries(...), or "
+                    "use materialized='table'."
+                )
+                raise KeptError(message)
 
     def keep(
         self,
@@ -171,17 +184,18 @@ class _Update:
     def __init__(self, keeper: Keeper, relation: str, key: list[str], build: str) -> None:
         self._keeper = keeper
         self._relation = relation
-        self._key = key
         self._build = build
         self._columns = keeper.columns_of(relation)
-        self._table = KeptTable.open(keeper.place(relation), self._columns, key)
+        self._names = {name.lower(): name for name in self._columns}
+        self._key = [self._names.get(name.lower(), name) for name in key]
+        self._table = KeptTable.open(keeper.place(relation), self._columns, self._key)
 
     def kept(self, query: Query, plan: Plan, keys: str) -> int | None:
         """Compute the rows again of which the scope is among some keys."""
-        kinds = [self._columns[name] for name in plan.scope]
         if self._table is not None:
-            names = [f"k{number}" for number in range(len(kinds))]
-            found = self._few(keys, names, MOST_KEYS)
+            scope = self._scope(plan)
+            kinds = {f"k{number}": self._columns[n] for number, n in enumerate(scope)}
+            found = self._few(keys, kinds, MOST_KEYS)
             if found is not None:
                 return self._by_keys(self._table, query, plan, found) if found else 0
         view = f"{KEYS}_{self._relation.replace('.', '_')}"
@@ -207,16 +221,17 @@ class _Update:
         self._keeper.query(overwrite_sql(self._relation, sql, list(self._columns)))
 
     def _by_keys(self, table: KeptTable, query: Query, plan: Plan, found: list[Any]) -> int | None:
-        kinds = [self._columns[name] for name in plan.scope]
+        scope = self._scope(plan)
+        kinds = [self._columns[name] for name in scope]
         keys = values_sql(found, kinds)
         restricted = with_keys(keys, restricted_sql(query, plan))
-        new = self._few(restricted, list(self._columns), MOST_ROWS)
+        new = self._few(restricted, self._columns, MOST_ROWS)
         if new is not None:
             with contextlib.suppress(pa.ArrowInvalid):
-                values = table.read(plan.scope, found)
+                values = table.read(scope, found)
                 rows = table.read(list(self._columns), new)
                 try:
-                    difference = table.difference(plan.scope, values, rows)
+                    difference = table.difference(scope, values, rows)
                 except WrongKey as error:
                     shown = [dict(zip(self._columns, row, strict=True)) for row in error.rows]
                     raise KeptError(self._wrong(str(error), shown)) from error
@@ -225,9 +240,13 @@ class _Update:
                 return difference.count
         return self._compare(restricted, with_keys(keys, kept_rows_sql(self._relation, plan)))
 
-    def _few(self, sql: str, columns: list[str], most: int) -> list[Any] | None:
+    def _scope(self, plan: Plan) -> list[str]:
+        """The columns of the scope, written as in the table."""
+        return [self._names[name.lower()] for name in plan.scope]
+
+    def _few(self, sql: str, columns: Mapping[str, str], most: int) -> list[Any] | None:
         """The rows of a query, as text; None if they are more than some number."""
-        found = self._keeper.query(f"select {as_texts(columns)} from ({sql}) limit {most + 1}")
+        found = self._keeper.query(f"select {texts_sql(columns)} from ({sql}) limit {most + 1}")
         return found if len(found) <= most else None
 
     def _compare(self, new: str, old: str, overwrite: str | None = None) -> int | None:
@@ -235,7 +254,7 @@ class _Update:
         columns = list(self._columns)
         difference = difference_sql(new, old, self._key, columns)
         if self._table is not None:
-            found = self._few(difference, ["_change", *columns], MOST_ROWS)
+            found = self._few(difference, {"_change": "string", **self._columns}, MOST_ROWS)
             if found is not None:
                 self._refuse_wrong([row for row in found if row[0] in WRONG])
                 with contextlib.suppress(pa.ArrowInvalid):

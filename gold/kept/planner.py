@@ -110,13 +110,14 @@ def make_plan(query: Query, unique_key: Sequence[str]) -> Plan:
         Unkept: no part of the unique key can be the scope; the reason is that of the column that
             came nearest.
     """
-    missing = [name for name in unique_key if name not in query.root.names]
+    names = {name.lower(): name for name in query.root.names}
+    missing = [name for name in unique_key if name.lower() not in names]
     if missing:
         refuse(f"it does not return {names_of(missing)} of its unique_key")
     plans: list[Plan] = []
     reasons: list[Unkept] = []
     for size in range(len(unique_key), 0, -1):
-        for scope in itertools.combinations(unique_key, size):
+        for scope in itertools.combinations([names[n.lower()] for n in unique_key], size):
             try:
                 plans.append(_Planner(query, scope).plan())
             except Unkept as error:
@@ -154,7 +155,7 @@ class _Planner:
         splices = [
             self._splice(*self._found.tables[place])
             for place, ways in self._found.direct.items()
-            if ways is not None and len(ways) == 1
+            if ways is not None and len(ways) == 1 and self._query.names_tables_by_alias
         ]
         return Plan(self._scope, tuple(self._found.terms), tuple(s for s in splices if s))
 

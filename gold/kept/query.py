@@ -175,11 +175,13 @@ class Query:
     text: the SQL as the author wrote it, rendered by dbt.
     root: the outermost block.
     tree: the query in sqlglot's form, of which the blocks are parts.
+    names_tables_by_alias: whether no column is written with the database of its table.
     """
 
     text: str
     root: Block | Union
     tree: exp.Query
+    names_tables_by_alias: bool
 
     @property
     def ctes(self) -> list[exp.CTE]:
@@ -208,6 +210,7 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
                 refuse(f"a {join.method} join is not supported", join)
         for table in parsed.find_all(exp.Table):
             _require_known(table, relations, parsed)
+        by_alias = not any(column.db for column in parsed.find_all(exp.Column))
         schema = _schema(relations)
         tree = qualify(parsed, schema=schema, dialect=DIALECT, quote_identifiers=False)
         tree = eliminate_subqueries(tree)
@@ -220,7 +223,7 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
         refuse("it is nested too deeply", cause=error)
     if scope is None:
         refuse("it is not a SELECT")
-    return Query(text, _Reader().block(scope, None), tree)
+    return Query(text, _Reader().block(scope, None), tree, by_alias)
 
 
 def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
@@ -319,6 +322,8 @@ class _Reader:
                 if child.external_columns:
                     refuse("a subquery that refers to the outer query", condition)
                 rows = self.block(child, None)
+                if len(rows.names) != 1:
+                    refuse("IN with several columns is not supported", condition)
                 alias = f"_in_{len(block.sources)}"
                 same = exp.EQ(
                     this=condition.this.copy(), expression=exp.column(rows.names[0], alias)

@@ -3,11 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from sqlglot import exp
-
 from gold.kept.planner import Plan, Term
 from gold.kept.query import DIALECT, Query
-from lake.tables.sql import literal
+from lake.tables.sql import identifier, literal
 
 KEYS = "_keys"
 
@@ -47,7 +45,7 @@ def restricted_sql(query: Query, plan: Plan) -> str:
         alias = f" as {splice.alias}" if splice.alias else ""
         part = f"(select * from {name} as _rows left semi join {KEYS} on {same}){alias}"
         text = text[: splice.start] + part + text[splice.end :]
-    same = _same(f"_all.{name}" for name in plan.scope)
+    same = _same(f"_all.{identifier(name)}" for name in plan.scope)
     return f"select _all.* from (\n{text}\n) as _all left semi join {KEYS} on {same}"
 
 
@@ -64,12 +62,12 @@ def difference_sql(new: str, old: str, unique_key: Sequence[str], columns: Seque
         A SELECT of the columns, and before them `_change`: "insert", "update" or "delete", or if
         the new rows have a key more than once or a NULL in a key, "twice" or "null".
     """
-    key = ", ".join(unique_key)
-    all_of = ", ".join(columns)
-    same = " and ".join(f"_new._row.{name} <=> _old._row.{name}" for name in unique_key)
-    is_null = " or ".join(f"_new._row.{name} is null" for name in unique_key)
+    key, all_of = _listed(unique_key), _listed(columns)
+    keys, names = list(map(identifier, unique_key)), list(map(identifier, columns))
+    same = " and ".join(f"_new._row.{name} <=> _old._row.{name}" for name in keys)
+    is_null = " or ".join(f"_new._row.{name} is null" for name in keys)
     shown = ", ".join(
-        f"if(_new._row is null, _old._row.{name}, _new._row.{name}) as {name}" for name in columns
+        f"if(_new._row is null, _old._row.{name}, _new._row.{name}) as {name}" for name in names
     )
     return f"""select
     case
@@ -94,12 +92,18 @@ def _changed(term: Term, feed: str) -> str:
     A row counts 1 where it appears and -1 where it disappears. So changes of other columns, and
     changes that were taken back, cancel out.
     """
-    used = ", ".join(exp.to_identifier(name).sql(DIALECT) for name in term.used)
+    if not term.used:
+        return f"select 1 as _one from ({feed})"
+    used = _listed(term.used)
     appears = "_change_type in ('insert', 'update_postimage')"
     return (
         f"select {used} from ({feed}) group by {used}\n"
         f"having sum(case when {appears} then 1 else -1 end) <> 0"
     )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(identifier, names))
 
 
 def _same(expressions: Iterable[str]) -> str:
@@ -114,8 +118,8 @@ def wrong_sql(difference: str) -> str:
 
 def twice_sql(table: str, unique_key: Sequence[str], columns: Sequence[str]) -> str:
     """The rows of a table of which the unique key is wrong, as in `difference_sql`."""
-    key, names = ", ".join(unique_key), ", ".join(columns)
-    is_null = " or ".join(f"{name} is null" for name in unique_key)
+    key, names = _listed(unique_key), _listed(columns)
+    is_null = " or ".join(f"{identifier(name)} is null" for name in unique_key)
     return f"""select if({is_null}, 'null', 'twice') as _change, {names}
 from (select *, count(*) over (partition by {key}) as _times from {table})
 where _times > 1 or {is_null}"""
@@ -125,24 +129,24 @@ def merge_sql(
     table: str, difference: str, unique_key: Sequence[str], columns: Sequence[str]
 ) -> str:
     """The MERGE of a difference, as `difference_sql` gives it, into a table."""
-    same = " and ".join(f"_t.{name} <=> _s.{name}" for name in unique_key)
-    values = ", ".join(f"_t.{name} = _s.{name}" for name in columns)
-    shown = ", ".join(f"_s.{name}" for name in columns)
+    same = " and ".join(f"_t.{name} <=> _s.{name}" for name in map(identifier, unique_key))
+    values = ", ".join(f"_t.{name} = _s.{name}" for name in map(identifier, columns))
+    shown = ", ".join(f"_s.{name}" for name in map(identifier, columns))
     return f"""merge into {table} as _t using ({difference}) as _s on {same}
 when matched and _s._change = 'delete' then delete
 when matched then update set {values}
-when not matched then insert ({", ".join(columns)}) values ({shown})"""
+when not matched then insert ({_listed(columns)}) values ({shown})"""
 
 
 def overwrite_sql(table: str, sql: str, columns: Sequence[str]) -> str:
     """The statement that replaces all rows of a table; a MERGE of most rows takes longer."""
-    names = ", ".join(columns)
+    names = _listed(columns)
     return f"insert overwrite table {table} ({names})\nselect {names} from (\n{sql}\n)"
 
 
 def kept_rows_sql(table: str, plan: Plan) -> str:
     """The rows of a model's table with a scope in the relation `_keys`."""
-    same = _same(f"_t.{name}" for name in plan.scope)
+    same = _same(f"_t.{identifier(name)}" for name in plan.scope)
     return f"select _t.* from {table} as _t left semi join {KEYS} on {same}"
 
 
@@ -157,5 +161,26 @@ def values_sql(rows: Iterable[Sequence[str | None]], kinds: Sequence[str]) -> st
     text = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
     form = ", ".join(f"{name}: string" for name in names)
     given = f"inline(from_json({literal(text)}, 'array<struct<{form}>>'))"
-    typed = ", ".join(f"cast({n} as {kind}) as {n}" for n, kind in zip(names, kinds, strict=True))
+    typed = ", ".join(f"{_from_text(n, kind)} as {n}" for n, kind in zip(names, kinds, strict=True))
     return f"select {typed} from (select {given})"
+
+
+def texts_sql(columns: Mapping[str, str]) -> str:
+    """The SQL of columns as text, by their names and Spark types.
+
+    The text of an instant is the number of its microseconds, which is the same in any time zone.
+    """
+    return ", ".join(
+        f"cast({_counted(identifier(name), kind)} as string) as {identifier(name)}"
+        for name, kind in columns.items()
+    )
+
+
+def _counted(name: str, kind: str) -> str:
+    return f"unix_micros({name})" if kind == "timestamp" else name
+
+
+def _from_text(name: str, kind: str) -> str:
+    if kind == "timestamp":
+        return f"timestamp_micros(cast({name} as bigint))"
+    return f"cast({name} as {kind})"

@@ -15,9 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from gold.own import marked
 from lake.tables.checksums import write_checksum
-from lake.tables.sql import identifier
 
-# Spark gives values of these types as text that Arrow reads back as the same value.
+# Arrow reads values of these types back from the text of `texts_sql`.
 EXACT = ("bigint", "int", "smallint", "tinyint", "boolean", "string", "double", "date", "timestamp")
 
 # What is wrong with a unique key, by its name in the column `_change` of `difference_sql`.
@@ -43,13 +42,6 @@ class WrongKey(Exception):
 def are_exact(types: Iterable[str]) -> bool:
     """Whether values of all these Spark types have an exact form as text."""
     return all(kind in EXACT or kind.startswith("decimal(") for kind in types)
-
-
-def as_texts(columns: Iterable[str]) -> str:
-    """The SQL of columns as text, as `KeptTable` reads them."""
-    return ", ".join(
-        f"cast({identifier(name)} as string) as {identifier(name)}" for name in columns
-    )
 
 
 @dataclass(frozen=True)
@@ -209,7 +201,4 @@ def _comparable(value: Any) -> Any:
 
 def _typed(texts: list[str | None], kind: pa.DataType) -> pa.Array:
     found = pa.array(texts, pa.string())
-    if pa.types.is_timestamp(kind):
-        moments = found.cast(pa.timestamp("us"))
-        return pc.assume_timezone(moments, "UTC") if kind.tz else moments
-    return found.cast(kind)
+    return (found.cast(pa.int64()) if pa.types.is_timestamp(kind) else found).cast(kind)

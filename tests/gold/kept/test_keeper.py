@@ -76,8 +76,8 @@ class Lab:
         return done
 
     def assert_equal(self, model: str, sql: str) -> None:
-        kept = Counter(self.query(f"select * from db.{model}"))
-        wanted = Counter(self.query(sql))
+        kept = Counter(map(repr, self.query(f"select * from db.{model}")))
+        wanted = Counter(map(repr, self.query(sql)))
         assert kept == wanted, f"{kept - wanted} or {wanted - kept}\n{sql}"
 
 
@@ -149,6 +149,35 @@ def test_a_model_that_cannot_be_kept_is_computed_whole_or_refused(lab: Lab) -> N
         lab.keep("w", SHARES, [])
 
 
+def test_all_types_and_odd_names_and_times_in_any_zone(lab: Lab, spark: SparkSession) -> None:
+    made = (
+        "select a, date_add(date'1960-01-01', a) as `the-day`, cast(a * 0.1 as double) as `select`,"
+        " timestamp_micros(a * 1000001 - 5) as At, concat('\\'\u00fc\\\\', a) as `S-1`, b"
+        " from db.t1"
+    )
+    key = ["at", "THE-DAY", "S-1"]
+    lab.insert("db.t1", [(n, n, n) for n in range(5)])
+    lab.build("m", made)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        lab.query("update db.t1 set b = 7 where a = 2")
+        lab.insert("db.t1", [(9, 1, 1)])
+        lab.query("delete from db.t1 where a = 3")
+        assert lab.keep("m", made, key) == "KEPT (3 rows)"
+        lab.assert_equal("m", made)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    wide = "select a, array(b) as l, struct(c) as s from db.t1"
+    lab.build("w", wide)
+    lab.query("update db.t1 set c = 8 where a = 2")
+    assert lab.keep("w", wide, ["a"]) == "KEPT (many rows)"
+    lab.assert_equal("w", wide)
+    lab.build("x", "select a, map('k', c) as m from db.t1")
+    with pytest.raises(KeptError, match="its column m is a map<string,int>"):
+        Keeper(lab.query).note_whole("db.x")
+
+
 @pytest.mark.parametrize(
     ("row", "reason"), [((7, 2, 0), "comes more than once"), ((None, 2, 0), "is NULL")]
 )
@@ -192,6 +221,7 @@ def compare(lab: Lab, data: st.DataObject, steps: int) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(5400)
 @settings(
     max_examples=100,
     deadline=None,

@@ -190,6 +190,35 @@ def test_the_scope_is_the_largest_with_the_fewest_lookups() -> None:
     assert wide.scope == ("a", "b")
 
 
+def test_names_may_be_written_in_any_case() -> None:
+    tables = {"db.t": {"userId": "int", "b": "int"}}
+    plan = make_plan(read_query("select userId, B from DB.t", tables), ["userID"])
+    assert [name.lower() for name in plan.scope] == ["userid"]
+
+
+def test_a_query_that_names_the_database_of_a_column_is_restricted_from_outside_only() -> None:
+    plan = make_plan(read_query("select db.t1.a from db.t1", TABLES), ["a"])
+    assert plan.splices == ()
+    assert make_plan(read_query("select t1.a from db.t1", TABLES), ["a"]).splices != ()
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [
+        ("select b as a, count(*) as n from db.t1 group by a, b", None),
+        ("select a + 1 as a, count(*) as n from db.t1 group by a", ("a",)),
+        ("select a as b, b as a, count(*) as n from db.t1 group by a, b", ("a",)),
+    ],
+)
+def test_group_by_takes_a_column_before_an_alias(
+    database: duckdb.DuckDBPyConnection, text: str, scope: tuple[str, ...] | None
+) -> None:
+    """As Spark does."""
+    query = read_query(text, TABLES)
+    grouped = query.tree.args["group"].expressions
+    assert {each.sql().replace("t1.", "") for each in grouped} <= {"a", "b"}
+
+
 def test_columns_of_other_types_are_compared_by_the_join_itself() -> None:
     """A number and its text may be equal in a join, and are different keys."""
     tables = {"db.t": {"a": "int"}, "db.u": {"a": "string", "b": "int"}}
@@ -228,6 +257,7 @@ def test_no_other_rows_of_a_random_model_change(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(5400)
 @settings(max_examples=5000, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_no_other_rows_of_many_random_models_change(
