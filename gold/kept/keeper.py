@@ -204,6 +204,7 @@ class _Update:
             return self._compare(
                 with_keys(f"select * from {view}", restricted_sql(query, plan)),
                 with_keys(f"select * from {view}", kept_rows_sql(self._relation, plan)),
+                others=not set(self._scope(plan)) <= set(self._key),
             )
         finally:
             self._keeper.query(f"drop view if exists {view}")
@@ -238,7 +239,11 @@ class _Update:
                 if difference.count:
                     table.write(difference, self._build)
                 return difference.count
-        return self._compare(restricted, with_keys(keys, kept_rows_sql(self._relation, plan)))
+        return self._compare(
+            restricted,
+            with_keys(keys, kept_rows_sql(self._relation, plan)),
+            others=not set(scope) <= set(self._key),
+        )
 
     def _scope(self, plan: Plan) -> list[str]:
         """The columns of the scope, written as in the table."""
@@ -249,17 +254,28 @@ class _Update:
         found = self._keeper.query(f"select {texts_sql(columns)} from ({sql}) limit {most + 1}")
         return found if len(found) <= most else None
 
-    def _compare(self, new: str, old: str, overwrite: str | None = None) -> int | None:
-        """Let Spark compare some rows with what they should be, and write those that differ."""
+    def _compare(
+        self, new: str, old: str, overwrite: str | None = None, *, others: bool = False
+    ) -> int | None:
+        """Let Spark compare some rows with what they should be, and write those that differ.
+
+        Args:
+            new: SQL of the rows that the table should hold.
+            old: SQL of the rows that they replace.
+            overwrite: SQL of all rows, if many may be replaced by these.
+            others: whether rows that are not replaced may have the key of a new row.
+        """
         columns = list(self._columns)
         difference = difference_sql(new, old, self._key, columns)
-        if self._table is not None:
+        table = self._relation if others else None
+        wrong = wrong_sql(difference, table, self._key, columns)
+        if self._table is not None and not others:
             found = self._few(difference, {"_change": "string", **self._columns}, MOST_ROWS)
             if found is not None:
                 self._refuse_wrong([row for row in found if row[0] in WRONG])
                 with contextlib.suppress(pa.ArrowInvalid):
                     return self._write(self._table, found)
-        self._refuse_wrong(self._keeper.query(f"{wrong_sql(difference)} limit {SHOWN}"))
+        self._refuse_wrong(self._keeper.query(f"select * from ({wrong}) limit {SHOWN}"))
         if overwrite is not None:
             self._overwrite(overwrite)
         else:

@@ -1,9 +1,10 @@
 """Derives which keys of a model a change of its sources can affect.
 
-The plan of a model has a scope: some columns of its unique key. For each occurrence of a table in
-the query, the plan has a term: SQL that finds, for the changed rows of the table, values of the
-scope. The union K of all terms contains each value of the scope for which the model has other rows
-after the change than before. So only the rows of the model with a scope in K are computed again.
+The plan of a model has a scope: some of its columns, if possible of its unique key. For each
+occurrence of a table in the query, the plan has a term: SQL that finds, for the changed rows of the
+table, values of the scope. The union K of all terms contains each value of the scope for which the
+model has other rows after the change than before. So only the rows of the model with a scope in K
+are computed again.
 
 The scope comes from columns of one source of each block, the anchor. K is a superset because of two
 rules, applied from the outermost block to the tables:
@@ -84,7 +85,7 @@ class Splice:
 class Plan:
     """How a model is kept.
 
-    scope: columns of the unique key.
+    scope: columns of the model.
     terms: one or more for each occurrence of a table.
     splices: where the query can be restricted to K.
     """
@@ -102,29 +103,34 @@ class Plan:
 def make_plan(query: Query, unique_key: Sequence[str]) -> Plan:
     """Make the plan with the fewest lookups, then with the most splices, then of the largest scope.
 
+    The scope is a part of the unique key, or if none can be followed, another column: the numbers
+    of the orders of a customer depend on the orders of that customer.
+
     Args:
         query: the model.
         unique_key: the columns that identify its rows.
 
     Raises:
-        Unkept: no part of the unique key can be the scope; the reason is that of the column that
-            came nearest.
+        Unkept: no column can be the scope; the reason is that of the last column of the key.
     """
     names = {name.lower(): name for name in query.root.names}
     missing = [name for name in unique_key if name.lower() not in names]
     if missing:
         refuse(f"it does not return {names_of(missing)} of its unique_key")
-    plans: list[Plan] = []
+    key = [names[name.lower()] for name in unique_key]
+    others = [(name,) for name in query.root.names if name not in key]
+    parts = [c for n in range(len(key), 0, -1) for c in itertools.combinations(key, n)]
     reasons: list[Unkept] = []
-    for size in range(len(unique_key), 0, -1):
-        for scope in itertools.combinations([names[n.lower()] for n in unique_key], size):
+    for scopes in (parts, others):
+        plans: list[Plan] = []
+        for scope in scopes:
             try:
                 plans.append(_Planner(query, scope).plan())
             except Unkept as error:
                 reasons.append(error)
-    if not plans:
-        raise reasons[-1]
-    return min(plans, key=_cost)
+        if plans:
+            return min(plans, key=_cost)
+    raise reasons[len(parts) - 1]
 
 
 def _cost(plan: Plan) -> tuple[int, int]:

@@ -111,9 +111,26 @@ def _same(expressions: Iterable[str]) -> str:
     return " and ".join(found)
 
 
-def wrong_sql(difference: str) -> str:
-    """The rows of a difference in which the unique key is NULL or comes more than once."""
-    return f"select * from ({difference}) where _change in ('twice', 'null')"
+def wrong_sql(
+    difference: str, table: str | None, unique_key: Sequence[str], columns: Sequence[str]
+) -> str:
+    """The rows of a difference in which the unique key is NULL or comes more than once.
+
+    Args:
+        difference: as `difference_sql` gives it.
+        table: the model's table if its rows with other keys must be looked at, too.
+        unique_key: the columns that identify a row.
+        columns: all columns.
+    """
+    wrong = f"select * from ({difference}) where _change in ('twice', 'null')"
+    if table is None:
+        return wrong
+    same = " and ".join(f"_d.{name} <=> _t.{name}" for name in map(identifier, unique_key))
+    return f"""{wrong}
+union all
+select 'twice' as _change, {_listed(columns)}
+from (select * from ({difference}) where _change = 'insert') as _d
+left semi join {table} as _t on {same}"""
 
 
 def twice_sql(table: str, unique_key: Sequence[str], columns: Sequence[str]) -> str:

@@ -124,7 +124,10 @@ class KeptTable:
             filter=pc.field(scope[0]).isin(first) | pc.field(scope[0]).is_null(),
         )
         old = [row for row in _rows(near) if tuple(row[i] for i in places) in wanted]
-        return self._compare(old, new)
+        difference = self._compare(old, new)
+        if not set(scope) <= set(self._key):
+            self._require_absent({self.key_of(row) for row in old}, difference.new)
+        return difference
 
     def write(self, difference: Difference, build: str) -> None:
         """Write a difference in one commit, with the id of the build."""
@@ -149,6 +152,17 @@ class KeptTable:
         changed = [row for key, row in after.items() if before.get(key) != row]
         gone = [key for key in before if key not in after]
         return Difference(changed, gone, not any(self.key_of(row) in before for row in changed))
+
+    def _require_absent(self, replaced: set[Row], new: list[Row]) -> None:
+        """Check that new keys are no keys of rows with another scope, which stay."""
+        inserted = {key: row for row in new if (key := self.key_of(row)) not in replaced}
+        first = pa.array({key[0] for key in inserted}, self._schema.field(self._key[0]).type)
+        near = self._log.to_pyarrow_dataset().to_table(
+            columns=self._schema.names, filter=pc.field(self._key[0]).isin(first)
+        )
+        for row in _rows(near):
+            if (key := self.key_of(row)) in inserted:
+                raise WrongKey(WRONG["twice"], [row, inserted[key]])
 
     def _merge(self, difference: Difference, build: str) -> None:
         names = self._schema.names

@@ -115,7 +115,8 @@ def _show_build(result: BuildResult) -> None:
     from lakehouse.runtime.console import err
 
     for model in result.models:
-        err.print(f"gold.{model.name} {model.status} [dim]{model.seconds:.1f} s[/dim]")
+        what = (model.message or model.status).lower()  # such as "kept (16 rows)"
+        err.print(f"gold.{model.name} {what} [dim]{model.seconds:.1f} s[/dim]")
     done = (
         "published"
         if result.published

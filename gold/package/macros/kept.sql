@@ -6,21 +6,25 @@
 #}
 
 {% materialization kept, adapter = "lakehouse" %}
-    {% set outcome = none %}
+    {{ run_hooks(pre_hooks) }}
     {% if load_relation(this) is not none and not should_full_refresh() %}
         {% set outcome = adapter.keep(this.render(), model, compiled_code, kept_sources(), this_build()) %}
+        {% call noop_statement("main", outcome, outcome) %}{% endcall %}
+    {% else %}
+        {% do build_whole() %}
+        {% do adapter.note_whole(this.render()) %}
     {% endif %}
-    {% if outcome is none %}
-        {{ return(build_whole()) }}
-    {% endif %}
-    {% call noop_statement("main", outcome, outcome) %}{% endcall %}
+    {{ run_hooks(post_hooks) }}
     {{ return({"relations": [this.incorporate(type="table")]}) }}
 {% endmaterialization %}
 
 
 {% materialization kept, adapter = "spark" %}
     {% do log(this ~ " is rebuilt, because only the adapter `lakehouse` keeps models", info=true) %}
-    {{ return(build_whole()) }}
+    {{ run_hooks(pre_hooks) }}
+    {% do build_whole() %}
+    {{ run_hooks(post_hooks) }}
+    {{ return({"relations": [this.incorporate(type="table")]}) }}
 {% endmaterialization %}
 
 
@@ -28,24 +32,23 @@
 {% macro build_whole() %}
     {% set built = this.incorporate(type="table") %}
     {% set existing = load_relation(this) %}
-    {{ run_hooks(pre_hooks) }}
     {% if existing is not none and not existing.is_delta %}
         {% do adapter.drop_relation(existing) %}
     {% endif %}
     {% call statement("main") %}{{ create_table_as(False, built, compiled_code) }}{% endcall %}
+    {% do apply_grants(built, config.get("grants"), should_revoke(existing, full_refresh_mode=true)) %}
     {% do persist_docs(built, model) %}
     {% do persist_constraints(built, model) %}
-    {{ run_hooks(post_hooks) }}
     {% do require_key(built) %}
-    {% if target.type == "lakehouse" %}{% do adapter.note_whole(built.render()) %}{% endif %}
-    {{ return({"relations": [built]}) }}
 {% endmacro %}
 
 
 {# Fail if two rows of a table have the same key, or if a key has a NULL. #}
 {% macro require_key(table) %}
     {% set key = config.require("unique_key") %}
-    {% set key = [key] if key is string else key %}
+    {% set quoted = [] %}
+    {% for name in ([key] if key is string else key) %}{% do quoted.append("`" ~ name ~ "`") %}{% endfor %}
+    {% set key = quoted %}
     {% set wrong = run_query(
         "select " ~ key | join(", ") ~ ", count(*) as count_rows from " ~ table
         ~ " group by " ~ key | join(", ")

@@ -137,6 +137,24 @@ def test_many_keys_and_rows_are_written_by_spark(lab: Lab, monkeypatch: pytest.M
         lab.keep("w", wrong, ["a"])
 
 
+NUMBERED = "select b, a, row_number() over (partition by a order by b) as n from db.t1"
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_a_column_that_is_no_key_can_be_the_scope(
+    lab: Lab, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gold.kept.keeper.MOST_ROWS", most)
+    lab.insert("db.t1", [(1, 10, 0), (1, 11, 0), (2, 20, 0), (3, 30, 0)])
+    lab.build("m", NUMBERED)
+    lab.query("update db.t1 set a = 2 where b = 10")  # moves, and renumbers both
+    assert lab.keep("m", NUMBERED, ["b"]).startswith("KEPT")
+    lab.assert_equal("m", NUMBERED)
+    lab.insert("db.t1", [(2, 30, 0)])  # a key of a row with another scope
+    with pytest.raises(KeptError, match=r"db.m comes more than once: .*'b': '?30"):
+        lab.keep("m", NUMBERED, ["b"])
+
+
 def test_a_model_that_cannot_be_kept_is_computed_whole_or_refused(lab: Lab) -> None:
     lab.insert("db.t1", [(1, 1, 1)])
     lab.build("w", SHARES)

@@ -172,6 +172,7 @@ def test_each_class_of_sql_is_kept_and_no_term_is_dispensable(
             ["a"],
             "does not partition by",
         ),
+        ("select a, sum(b) over (order by a) as s, c from db.t1", ["a"], "does not partition by"),
         ("select a from db.t1", ["z"], "does not return z"),
         ("select 1 as a", ["a"], "its key has no table"),
     ],
@@ -186,6 +187,8 @@ def test_the_scope_is_the_largest_with_the_fewest_lookups() -> None:
     plan = make_plan(read_query(text, TABLES), ["a", "b", "c"])
     assert plan.scope == ("a",)  # with c, changes of t2 would be looked up in t1
     assert [term.through for term in plan.terms] == [(), ()]
+    numbers = "select a, b, row_number() over (partition by b order by a) as n from db.t1"
+    assert make_plan(read_query(numbers, TABLES), ["a"]).scope == ("b",)
     wide = make_plan(read_query("select a, b, c from db.t1", TABLES), ["a", "b"])
     assert wide.scope == ("a", "b")
 
