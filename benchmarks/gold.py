@@ -36,6 +36,13 @@ ORDER = """to_json(named_struct('invoiceId', {n} div 3, 'lineItemId', {n} % 3, '
   'itemId', pmod(hash({n}), 1000), 'itemName', 'tea', 'itemCategory', 'tea', 'price', 3.25,
   'createdAt', 1700000000000 + {n} * 1000, 'paidAt', 1700000000000 + {n} * 1000))"""
 
+# Metrics of a commit, as Spark and delta-rs name them.
+CHANGED_ROWS = [
+    *(f"numTargetRows{how}" for how in ("Inserted", "Updated", "Deleted")),
+    *(f"num_target_rows_{how}" for how in ("inserted", "updated", "deleted")),
+]
+ADDED_ROWS = ["numOutputRows", "num_added_rows"]
+
 
 @dataclass(frozen=True)
 class Build:
@@ -115,10 +122,8 @@ def written(table: DeltaTable, since: int) -> int:
     count = 0
     for commit in table.history(table.version() - since) if table.version() > since else ():
         metrics = commit["operationMetrics"]
-        merged = [
-            metrics.get(f"numTargetRows{how}", 0) for how in ("Inserted", "Updated", "Deleted")
-        ]
-        count += sum(map(int, merged)) or int(metrics.get("numOutputRows", 0))
+        merged = sum(int(metrics.get(name, 0)) for name in CHANGED_ROWS)
+        count += merged or sum(int(metrics.get(name, 0)) for name in ADDED_ROWS)
     return count
 
 
