@@ -72,7 +72,8 @@ def connect(settings: LakeSettings) -> Any:
             username=user, thrift_transport=plain_sasl(socket, user, password)
         )
     except TTransportException as error:
-        socket.close()
+        if socket.handle:  # of a closed one, TSSLSocket.close would fail
+            socket.close()
         cause = _refused(settings, str(error))
         if cause is None and error.type != TTransportException.TIMED_OUT:
             cause = _tls_differs(settings)
