@@ -31,6 +31,7 @@ from gold.publish import GoldSnapshot, last_published, publish, undo_unpublished
 from gold.records import append_record
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
 from gold.tables import BUILT, CUT, RUNS
+from lake.durable import write_durably
 from lake.tables.lake import Lake
 from silver.contract.tables import silver_tables
 from silver.records.masking import protection
@@ -104,7 +105,7 @@ class PreparedBuild:
                 return build
             try:
                 lineage.published = self._publish(project, versions)
-                (self.target / PASSED).write_text(_tests())
+                write_durably(self.target / PASSED, _tests())
             except GoldError:
                 self._note(started_at, "failed", build)
                 raise
