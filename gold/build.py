@@ -98,7 +98,7 @@ class PreparedBuild:
             build = self._run_dbt(arguments, results)
             if build.failed or self.process.returncode:
                 self._note(started_at, "failed", build)
-                lineage.failed = "; ".join(map(str, build.failed))
+                lineage.failed = "; ".join(node.without_rows for node in build.failed)
                 raise self._refusal(build)
             if self.select:
                 self._note(started_at, "tested", build)

@@ -1,12 +1,15 @@
 """The results of a dbt run, read from its `run_results.json`."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gold.publish import GoldSnapshot
 
+# Spark's message in one that has passed through Java, which puts the names of classes before it.
+SPARKS = re.compile(r"\[[A-Z][A-Z_.0-9]{5,}\] (?!org\.).+(?:\n\s*- .+)*")
 FAILED = ("error", "fail", "runtime error")
 
 
@@ -22,8 +25,15 @@ class NodeResult:
     sql: str | None
 
     def __str__(self) -> str:
-        message = " ".join((self.message or "no message").split())[:300]
+        message = self.message or "no message"
+        sparks = SPARKS.search(message)
+        message = " ".join((sparks[0] if sparks else message).split())[:300]
         return f"{self.kind} {self.name}: {message}"
+
+    @property
+    def without_rows(self) -> str:
+        """What failed. Unlike `str`, it holds no values of rows, which may be a person's."""
+        return str(self) if self.kind == "test" else f"{self.kind} {self.name} was not built"
 
 
 @dataclass(frozen=True)

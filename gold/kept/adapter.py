@@ -4,7 +4,7 @@ dbt's macros cannot import Python, so they call methods of the adapter. A profil
 lakehouse`, and otherwise the options of dbt-spark. The macros of the adapter are in `gold/package`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from dbt.adapters.base.plugin import AdapterPlugin
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.spark.connections import SparkConnectionManager, SparkCredentials
 from dbt.adapters.spark.impl import SparkAdapter
+from dbt_common.clients.agate_helper import Integer
 from dbt_common.exceptions import CompilationError
 
+from gold.kept.constraints import constraint_of, constraints_of
 from gold.kept.keeper import Keeper, KeptError
+
+PASSED = ("failures", "should_warn", "should_error")  # columns of the result of a test
 
 logger = AdapterLogger("Lakehouse")
 
@@ -65,26 +69,47 @@ class LakehouseAdapter(SparkAdapter):
             raise CompilationError(str(error)) from error
 
     @available
-    def note_whole(self, relation: str) -> None:
+    def note_whole(self, relation: str, model: Mapping[str, Any]) -> None:
         """Note that a table was created or replaced, as `Keeper.note_whole`.
 
         Raises:
-            CompilationError: the rows of the table cannot be compared.
+            CompilationError: the model cannot be kept as it is declared.
         """
         try:
-            self._keeper.note_whole(relation)
+            self._keeper.note_whole(relation, model)
         except KeptError as error:
             raise CompilationError(str(error)) from error
 
     @available
-    def passed(self, relations: list[str]) -> agate.Table | None:
-        """The result of a test that passes, if none of its tables has changed in this run.
+    def constraints(self, model: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+        """The constraints of a model's table, as `constraints_of`."""
+        return constraints_of(model, nodes)
 
-        Called by the materialization of tests. The tables passed when they were last published.
+    @available
+    def constrain(self, relation: str, wanted: Mapping[str, str]) -> None:
+        """Give a table some constraints in place of those that it has, as `Keeper.constrain`."""
+        self._keeper.constrain(relation, wanted)
+
+    @available
+    def passed(
+        self, test: Mapping[str, Any], relations: list[str], *, are_known: bool
+    ) -> agate.Table | None:
+        """The result of a test that is known to pass. None if it must be run.
+
+        Called by the materialization of tests.
+
+        Args:
+            test: the node of the test in dbt's graph.
+            relations: the tables that it reads.
+            are_known: whether the published tables passed it.
         """
-        if not self._keeper.are_unchanged(relations):
-            return None
-        return agate.Table([[0, False, False]], ["failures", "should_warn", "should_error"])
+        constraint = constraint_of(test)
+        is_enforced = constraint is not None and any(
+            self._keeper.enforces(name, *constraint) for name in relations
+        )
+        if is_enforced or (are_known and self._keeper.are_unchanged(relations)):
+            return agate.Table([[0, False, False]], PASSED, [Integer(), *[agate.Boolean()] * 2])
+        return None
 
     def _query(self, sql: str) -> list[Any]:
         _, cursor = self.connections.add_query(sql, auto_begin=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gold.kept.constraints import PREFIX, is_same
 from gold.kept.planner import Plan, make_plan
 from gold.kept.query import Query, Unkept, read_query, refuse
 from gold.kept.statements import (
@@ -23,7 +24,8 @@ from gold.kept.statements import (
     with_keys,
     wrong_sql,
 )
-from gold.kept.table import WRONG, Difference, KeptTable, WrongKey
+from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
+from lake.tables.sql import identifier
 
 SHOWN = 3
 MOST_KEYS = 10_000
@@ -52,13 +54,19 @@ class Keeper:
         self._changed: dict[str, bool] = {}  # by relation, of the models built in this run
         self._whole: set[str] = set()
         self._columns: dict[str, dict[str, str]] = {}
+        self._constraints: dict[str, dict[str, str]] = {}
         self._places: dict[str, str] = {}
 
-    def note_whole(self, relation: str) -> None:
+    def note_whole(self, relation: str, model: Mapping[str, Any]) -> None:
         """Note that a table was created or replaced, and so has no feed since it was published.
 
+        Args:
+            relation: the table.
+            model: the node of the model in dbt's graph.
+
         Raises:
-            KeptError: the rows of the table cannot be compared.
+            KeptError: the rows of the table cannot be compared, or its unique key is NULL or comes
+                twice.
         """
         with self._lock:
             self._whole.add(relation)
@@ -70,6 +78,7 @@ class Keeper:
                     "use materialized='table'."
                 )
                 raise KeptError(message)
+        _Update(self, relation, _unique_key(model), "").require_key()
 
     def keep(
         self,
@@ -124,6 +133,39 @@ class Keeper:
         if count == 0:
             return "UNCHANGED"
         return f"{'WHOLE' if reason else 'KEPT'} ({'many' if count is None else count} rows)"
+
+    def constrain(self, relation: str, wanted: Mapping[str, str]) -> None:
+        """Give a table some constraints in place of those that it has.
+
+        Called if the tests of the models have changed since the table was published. Spark checks
+        the rows that are there, and fails if a constraint does not allow one.
+
+        Args:
+            relation: the table.
+            wanted: the SQL of the constraints, by name.
+        """
+        there = self._constraints_of(relation)
+        for name in there:
+            if not is_same(there[name], wanted.get(name)):
+                self.query(f"alter table {relation} drop constraint {identifier(name)}")
+        for name, sql in wanted.items():
+            if not is_same(there.get(name), sql):
+                self.query(
+                    f"alter table {relation} add constraint {identifier(name)} check ({sql})"
+                )
+        self._constraints[relation] = dict(wanted)
+
+    def enforces(self, relation: str, name: str, sql: str) -> bool:
+        """Whether a table has a constraint. Not called before the table is built."""
+        return is_same(self._constraints_of(relation).get(name), sql)
+
+    def _constraints_of(self, relation: str) -> dict[str, str]:
+        if relation not in self._constraints:
+            properties = self.query(f"show tblproperties {relation}")
+            self._constraints[relation] = {
+                name[len(PREFIX) :]: sql for name, sql in properties if name.startswith(PREFIX)
+            }
+        return self._constraints[relation]
 
     def are_unchanged(self, relations: list[str]) -> bool:
         """Whether there are relations, and all are models that this run found unchanged."""
@@ -188,7 +230,8 @@ class _Update:
         self._columns = keeper.columns_of(relation)
         self._names = {name.lower(): name for name in self._columns}
         self._key = [self._names.get(name.lower(), name) for name in key]
-        self._table = KeptTable.open(keeper.place(relation), self._columns, self._key)
+        self._place = keeper.place(relation)
+        self._table = KeptTable.open(self._place, self._columns, self._key)
 
     def kept(self, query: Query, plan: Plan, keys: str) -> int | None:
         """Compute the rows again of which the scope is among some keys."""
@@ -213,10 +256,20 @@ class _Update:
         """Compute all rows, and write those that differ, or all if most do."""
         if self._table is not None and self._table.was_overwritten:  # most will differ again
             self._overwrite(sql)
-            twice = twice_sql(self._relation, self._key, list(self._columns))
-            self._refuse_wrong(self._keeper.query(f"{twice} limit {SHOWN}"))
+            self.require_key()
             return None
         return self._compare(sql, f"select * from {self._relation}", overwrite=sql)
+
+    def require_key(self) -> None:
+        """Check the unique key of all rows.
+
+        Raises:
+            KeptError: it is NULL or comes twice.
+        """
+        table = KeptTable.open(self._place, self._columns, self._key)
+        if table is None or not table.has_good_key():
+            twice = twice_sql(self._relation, self._key, list(self._columns))
+            self._refuse_wrong(self._keeper.query(f"{twice} limit {SHOWN}"))
 
     def _overwrite(self, sql: str) -> None:
         self._keeper.query(overwrite_sql(self._relation, sql, list(self._columns)))
@@ -228,7 +281,7 @@ class _Update:
         restricted = with_keys(keys, restricted_sql(query, plan))
         new = self._few(restricted, self._columns, MOST_ROWS)
         if new is not None:
-            with contextlib.suppress(pa.ArrowInvalid):
+            with contextlib.suppress(pa.ArrowInvalid, RefusedRows):
                 values = table.read(scope, found)
                 rows = table.read(list(self._columns), new)
                 try:
@@ -273,7 +326,8 @@ class _Update:
             found = self._few(difference, {"_change": "string", **self._columns}, MOST_ROWS)
             if found is not None:
                 self._refuse_wrong([row for row in found if row[0] in WRONG])
-                with contextlib.suppress(pa.ArrowInvalid):
+                # Spark writes what delta-rs cannot, and names the constraint that refuses a row.
+                with contextlib.suppress(pa.ArrowInvalid, RefusedRows):
                     return self._write(self._table, found)
         self._refuse_wrong(self._keeper.query(f"select * from ({wrong}) limit {SHOWN}"))
         if overwrite is not None:

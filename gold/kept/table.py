@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from gold.own import marked
 from lake.tables.checksums import write_checksum
@@ -24,6 +25,15 @@ WRONG = {"twice": "comes more than once", "null": "is NULL"}
 
 Row = tuple[Any, ...]
 Texts = Sequence[Sequence[str | None]]
+
+
+# A key of more rows than these is checked by Spark, as Arrow holds the keys in memory.
+MOST_KEYS = 2_000_000
+REFUSED = "failed validation check"  # in the error of delta-rs, which has no type of its own
+
+
+class RefusedRows(Exception):
+    """Rows that a constraint of the table does not allow. Nothing was written."""
 
 
 class WrongKey(Exception):
@@ -130,14 +140,31 @@ class KeptTable:
         return difference
 
     def write(self, difference: Difference, build: str) -> None:
-        """Write a difference in one commit, with the id of the build."""
-        if difference.are_inserted and not difference.gone:
-            rows = self._table(difference.new)
-            write_deltalake(self._log, rows, mode="append", commit_properties=marked(build))
-            self._log.update_incremental()
-        else:
-            self._merge(difference, build)
+        """Write a difference in one commit, with the id of the build.
+
+        Raises:
+            RefusedRows: a constraint of the table does not allow the new rows.
+        """
+        try:
+            if difference.are_inserted and not difference.gone:
+                rows = self._table(difference.new)
+                write_deltalake(self._log, rows, mode="append", commit_properties=marked(build))
+                self._log.update_incremental()
+            else:
+                self._merge(difference, build)
+        except DeltaError as error:
+            if REFUSED in str(error):
+                raise RefusedRows(str(error)) from error
+            raise
         write_checksum(self._log)
+
+    def has_good_key(self) -> bool:
+        """Whether each row has a key of its own, without a NULL. False also if this cannot tell."""
+        if not set(self._key) <= set(self._schema.names) or self._log.count() > MOST_KEYS:
+            return False
+        keys = self._log.to_pyarrow_dataset().to_table(columns=self._key)
+        has_null = any(column.null_count for column in keys.columns)
+        return not has_null and keys.group_by(self._key).aggregate([]).num_rows == keys.num_rows
 
     def _compare(self, old: list[Row], new: list[Row]) -> Difference:
         before = {self.key_of(row): row for row in old}

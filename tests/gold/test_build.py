@@ -6,13 +6,14 @@ from threading import Event
 import duckdb
 import polars as pl
 import pytest
+import yaml
 from deltalake import DeltaTable
 from gold_changes import Changes
 from gold_checks import assert_gold_is_right, published, versions
 from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
 
-from gold.build import build_gold
+from gold.build import PROJECT, build_gold
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.publish import last_published
@@ -53,19 +54,39 @@ def test_the_first_build_creates_tests_and_publishes_every_mart(
     assert {row["outcome"] for row in runs} == {"published"}
 
 
+def test_tests_of_single_rows_are_constraints(gold: BuildResult, shop_lake: ShopLake) -> None:
+    """The shop's YAML, read here on its own, says which tests there are."""
+    declared = {}
+    for file in (PROJECT / "models").rglob("*.yml"):
+        for model in yaml.safe_load(file.read_text()).get("models", ()):
+            tests = [t for each in (model, *model["columns"]) for t in each.get("data_tests", ())]
+            declared[model["name"]] = sum("relationships" not in test for test in tests)
+    assert sum(declared.values()) > 10
+    for node in gold.models:
+        path = shop_lake.settings.table_path("gold_build", node.name)
+        properties = DeltaTable(path).metadata().configuration
+        found = [name for name in properties if name.startswith("delta.constraints.")]
+        assert len(found) == declared[node.name], node.name
+
+
 def test_readers_keep_the_published_tables_when_a_test_fails(
     refused: Refused,
 ) -> None:
     """The next build, in `changes`, gives the same result as without this failure."""
-    assert refused.error.startswith("Gold was not built: test assert_nothing_is_sold: Got")
+    assert "test assert_nothing_is_sold: Got" in refused.error
     assert "such as {'invoice_id': " in refused.error
+    assert "model stg_items: " in refused.error
+    assert "violate the new CHECK constraint (`price`" in refused.error
     assert "Readers still see the last published version" in refused.error
     assert refused.readable_when_failed == refused.readable
-    assert refused.runs == [{"name": "assert_nothing_is_sold", "outcome": "failed"}]
+    assert sorted(run["name"] for run in refused.runs) == ["assert_nothing_is_sold", "stg_items"]
+    assert {run["outcome"] for run in refused.runs} == {"failed"}
     assert [event["eventType"] for event in refused.told] == ["FAIL", "FAIL"]
     why = refused.told[0]["run"]["facets"]["errorMessage"]["message"]
-    assert why.startswith("test assert_nothing_is_sold: Got")
+    assert "test assert_nothing_is_sold: Got" in why
+    assert "model stg_items was not built" in why
     assert "invoice_id" not in why  # no rows
+    assert "price" not in why
 
 
 def test_later_builds_write_what_differs(changes: Changes, shop_lake: ShopLake) -> None:
@@ -76,6 +97,19 @@ def test_later_builds_write_what_differs(changes: Changes, shop_lake: ShopLake) 
     for name in KEPT:
         built = DeltaTable(settings.table_path("gold_build", name))
         assert not built.history(1)[0]["operation"].startswith("CREATE"), name
+
+
+def test_a_build_without_changes_writes_nothing_and_its_tests_are_known_to_pass(
+    changes: Changes, shop_lake: ShopLake
+) -> None:
+    settings = shop_lake.settings
+    before = published(settings), versions(settings)
+    again = build_gold(Lake(settings))
+    assert {node.message for node in again.models} == {"UNCHANGED"}
+    assert {node.status for node in again.tests} == {"pass"}
+    assert (published(settings), versions(settings)) == before
+    selects = [node for node in again.tests if node.seconds > 1]
+    assert not selects, "tests of unchanged tables read them again"
 
 
 @pytest.mark.nightly

@@ -23,6 +23,7 @@ from planted_shop import write_rows
 from shop_lake import ShopLake
 
 from gold.build import PROJECT, build_gold, prepare_build
+from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
@@ -33,13 +34,20 @@ from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY
 from lake.tables.sql import delta_at
 
+# A test of the last column of stg_items, its price, which becomes a constraint of the table.
+FREE = """
+        data_tests:
+          - accepted_range:
+              arguments: {max_value: 0}
+"""
+
 Readable = tuple[dict[str, list[str]], dict[str, int]]
 
 
 class Refused(NamedTuple):
-    """The rows and versions that readers saw before and after a build with a failed test.
+    """The rows and versions that readers saw before and after a build with failed tests.
 
-    runs: the failed tests in the runs table. told: lineage events of the failed build.
+    runs: the failed nodes in the runs table. told: lineage events of the failed build.
     """
 
     readable: Readable
@@ -82,7 +90,7 @@ class Staged:
 
 
 def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
-    """Set the clock back, publish one more order, and build gold with a test that fails."""
+    """Set the clock back, publish one more order, and build gold with two tests that fail."""
     settings = lake.settings
     _a_day_ahead(lake, "silver", "cuts", "committed_at")
     _a_day_ahead(lake, "gold", "cuts", "published_at")
@@ -95,12 +103,16 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
         "select invoice_id, price from {{ ref('stg_orders') }}"  # early: most models are skipped
     )
     (project / "tests" / "assert_nothing_is_sold.sql").write_text(never)
+    with (project / "models" / "staging" / "stg_items.yml").open("a") as items:
+        items.write(FREE)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("gold.build.PROJECT", project)
         with pytest.raises(GoldError) as error:
             build_gold(Lake(settings))
+    # dbt would take the older file of the real project for the one that it has read.
+    (target_path(settings) / "partial_parse.msgpack").unlink()
     when_failed = _readable(settings)
-    runs = Lake(settings).table(RUNS).arrow.rows(["name", "outcome"], "status = 'fail'")
+    runs = Lake(settings).table(RUNS).arrow.rows(["name", "outcome"], "status IN ('fail', 'error')")
     told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nothing_is_sold")]
     return Refused(readable, when_failed, str(error.value), runs, told)
 

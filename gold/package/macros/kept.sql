@@ -8,11 +8,14 @@
 {% materialization kept, adapter = "lakehouse" %}
     {{ run_hooks(pre_hooks) }}
     {% if load_relation(this) is not none and not should_full_refresh() %}
+        {% if not tests_are_known() %}
+            {% do adapter.constrain(this.render(), adapter.constraints(model.unique_id, graph.nodes.values())) %}
+        {% endif %}
         {% set outcome = adapter.keep(this.render(), model, compiled_code, kept_sources(), this_build()) %}
         {% call noop_statement("main", outcome, outcome) %}{% endcall %}
     {% else %}
         {% do build_whole() %}
-        {% do adapter.note_whole(this.render()) %}
+        {% do adapter.note_whole(this.render(), model) %}
     {% endif %}
     {{ run_hooks(post_hooks) }}
     {{ return({"relations": [this.incorporate(type="table")]}) }}
@@ -23,12 +26,13 @@
     {% do log(this ~ " is rebuilt, because only the adapter `lakehouse` keeps models", info=true) %}
     {{ run_hooks(pre_hooks) }}
     {% do build_whole() %}
+    {% do require_key(this) %}
     {{ run_hooks(post_hooks) }}
     {{ return({"relations": [this.incorporate(type="table")]}) }}
 {% endmaterialization %}
 
 
-{# Create or replace the table of a kept model, and check its key. #}
+{# Create or replace the table of a kept model. #}
 {% macro build_whole() %}
     {% set built = this.incorporate(type="table") %}
     {% set existing = load_relation(this) %}
@@ -39,7 +43,6 @@
     {% do apply_grants(built, config.get("grants"), should_revoke(existing, full_refresh_mode=true)) %}
     {% do persist_docs(built, model) %}
     {% do persist_constraints(built, model) %}
-    {% do require_key(built) %}
 {% endmacro %}
 
 
@@ -60,6 +63,21 @@
             ~ "once: " ~ wrong.rows | map("string") | join("; ")
         ) %}
     {% endif %}
+{% endmacro %}
+
+
+{# Overrides dbt-spark's macro, so that the table has the constraints that are tests of the model. #}
+{% macro lakehouse__tblproperties_clause() %}
+    {% set found = {} %}
+    {% do found.update(config.get("tblproperties") or {}) %}
+    {% for name, check in adapter.constraints(model.unique_id, graph.nodes.values()).items() %}
+        {% do found.update({"delta.constraints." ~ name: check}) %}
+    {% endfor %}
+    {% set listed = [] %}
+    {% for name, value in found.items() %}
+        {% do listed.append("'" ~ literal(name) ~ "' = '" ~ literal(value | string) ~ "'") %}
+    {% endfor %}
+    {% if listed %}tblproperties ({{ listed | join(", ") }}){% endif %}
 {% endmacro %}
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gold.dbt.results import read_results
+from gold.dbt.results import NodeResult, read_results
 
 
 def result(unique_id: str, status: str, message: str | None = None) -> dict[str, Any]:
@@ -30,3 +30,23 @@ def test_models_tests_and_failures_are_told_apart(tmp_path: Path) -> None:
         ("unit_test sales_by_day: no message", None),
     ]
     assert build.published is None
+
+
+def test_a_message_of_spark_is_shown_without_javas_and_told_without_values() -> None:
+    """The message that dbt gives if Delta refuses a row."""
+    message = """Runtime Error in model m (models/m.sql)
+  Database Error
+    org.apache.hive.service.cli.HiveSQLException: Error running query: [DELTA_VIOLATE_CONSTRAINT] \
+org.apache.spark.sql.delta.schema.DeltaInvariantViolationException: [DELTA_VIOLATE_CONSTRAINT] \
+CHECK constraint few (n < 5) violated by row with values:
+     - n : 7
+    \tat org.apache.spark.sql.hive.thriftserver.HiveThriftServerErrors$.error(Errors.scala:46)
+"""
+    node = NodeResult("m", "model", "error", 1.0, message, None)
+    assert str(node) == (
+        "model m: [DELTA_VIOLATE_CONSTRAINT] CHECK constraint few (n < 5) violated by row with "
+        "values: - n : 7"
+    )
+    assert node.without_rows == "model m was not built"
+    test = NodeResult("few", "test", "fail", 1.0, "Got 2 results", None)
+    assert test.without_rows == "test few: Got 2 results"

@@ -137,6 +137,57 @@ def test_many_keys_and_rows_are_written_by_spark(lab: Lab, monkeypatch: pytest.M
         lab.keep("w", wrong, ["a"])
 
 
+def test_constraints_are_enforced_by_each_way_to_write(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.insert("db.t1", [(1, 5, 0), (2, 7, 0)])
+    lab.build("m", TOTALS)
+    lab.build("w", SHARES)
+    keeper = Keeper(lab.query)
+    wanted = {"small": "`s` is null or (`s` <= 9)", "known": "`a` is not null"}
+    keeper.constrain("db.m", {"old": "`s` > 0"})
+    keeper.constrain("db.m", wanted)
+    keeper.constrain("db.w", {"few": "`n` < 5"})
+    for name, sql in wanted.items():
+        assert Keeper(lab.query).enforces("db.m", name, sql)
+    assert not Keeper(lab.query).enforces("db.m", "old", "`s` > 0")
+    assert not Keeper(lab.query).enforces("db.m", "small", "`s` is null or (`s` <= 8)")
+    lab.insert("db.t1", [(3, 9, 0)])
+    assert lab.keep("m", TOTALS, ["a"]) == "KEPT (1 rows)"
+
+    begin = dict(lab.begin)
+    lab.insert("db.t1", [(4, 10, 0), (1, 5, 0)])  # a row to insert and one to update
+    for most in (10_000, 0):  # by delta-rs, and by Spark
+        monkeypatch.setattr("gold.kept.keeper.MOST_KEYS", most)
+        with pytest.raises(Exception, match=r"CHECK constraint small .*s <= 9"):
+            lab.keep("m", TOTALS, ["a"])
+    assert Counter(lab.query("select * from db.m")) == Counter([(1, 5), (2, 7), (3, 9)])
+    lab.begin = begin
+    lab.insert("db.t1", [(5, 1, 0)])
+    with pytest.raises(Exception, match="CHECK constraint few"):
+        lab.keep("w", SHARES, ["a"])
+    with pytest.raises(Exception, match=r"violate the new CHECK constraint \(`s` < 0\)"):
+        keeper.constrain("db.m", {"no": "`s` < 0"})
+
+
+def test_the_key_of_a_new_table_is_checked(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.insert("db.t1", [(1, 5, 0), (1, 7, 0), (2, None, 0)])
+    lab.build("m", "select * from db.t1")
+    for most in (10, 0):  # by Arrow, and by Spark
+        monkeypatch.setattr("gold.kept.table.MOST_KEYS", most)
+        for key, says in (
+            (["a"], "comes more than once: .*'a': 1"),
+            (["A", "b"], "is NULL: .*'a': 2"),
+            (["a", "x"], "name `x` cannot be resolved"),
+        ):
+            node = {"name": "m", "config": {"unique_key": key}}
+            with pytest.raises(Exception, match=says):
+                Keeper(lab.query).note_whole("db.m", node)
+    lab.delete("db.t1", (2, None, 0))
+    lab.build("m", "select * from db.t1")
+    Keeper(lab.query).note_whole("db.m", {"name": "m", "config": {"unique_key": ["a", "b"]}})
+
+
 NUMBERED = "select b, a, row_number() over (partition by a order by b) as n from db.t1"
 
 
