@@ -1,7 +1,13 @@
 """Tests that small differences are found and written, in real Delta tables without Spark."""
 
 import datetime as dt
+import json
 import math
+import os
+import random
+import subprocess
+import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -135,3 +141,50 @@ def test_tables_elsewhere_and_with_other_types_or_features_are_left_to_spark(pla
     assert KeptTable.open(Path(place).as_uri(), COLUMNS, ["id"]) is None
     assert not are_exact(["bigint", "binary"])
     assert not are_exact(["float"])
+
+
+KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "1"))
+SWITCHING = """
+import sys
+from gold.kept.table import KeptTable
+place, turns = sys.argv[1], 0
+while True:
+    table = KeptTable.open(place, {"id": "bigint", "n": "bigint"}, ["id"])
+    new = [[(1, 0), (2, 0), (3, 0)], [(2, 1), (3, 1), (4, 1)]][turns % 2]
+    table.write(table.difference(["id"], [(n,) for n in range(1, 5)], new), f"build-{turns}")
+    turns += 1
+    print(turns, flush=True)
+"""
+
+
+@pytest.mark.timeout(60 * KILLS)
+def test_a_kill_at_any_moment_leaves_the_rows_before_or_after_a_write(tmp_path: Path) -> None:
+    """A process replaces three rows by three others, and back, until it is killed."""
+    path = tmp_path / "t"
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int64())])
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(path, pa.table({"id": [1, 2, 3], "n": [0, 0, 0]}, schema), configuration=feed)
+    states = ([(1, 0), (2, 0), (3, 0)], [(2, 1), (3, 1), (4, 1)])
+    chance = random.Random(1)
+    seen = set()
+    for _ in range(KILLS):
+        command = [sys.executable, "-c", SWITCHING, path.as_uri()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            time.sleep(chance.random() / 4)  # the moment of the kill, not a wait
+            process.kill()
+        table = DeltaTable(path)
+        rows = sorted(tuple(row.values()) for row in table.to_pyarrow_table().to_pylist())
+        assert rows in states
+        seen.add(states.index(rows))
+        checksum = path / "_delta_log" / f"{table.version():020d}.crc"
+        if checksum.exists():
+            assert json.loads(checksum.read_text())["numFiles"] == len(table.file_uris())
+        kept = KeptTable.open(path.as_uri(), {"id": "bigint", "n": "bigint"}, ["id"])
+        assert kept is not None
+        other = states[1 - states.index(rows)]
+        kept.write(kept.difference(["id"], [(n,) for n in range(1, 5)], other), "next")
+        found = DeltaTable(path).to_pyarrow_table().to_pylist()
+        assert sorted(tuple(row.values()) for row in found) == other
+    assert KILLS < 20 or seen == {0, 1}
