@@ -41,7 +41,7 @@ OF_ONE_ROW = frozenset(
     "try_mod try_multiply try_parse_url try_subtract try_to_binary try_to_date try_to_number "
     "try_to_time try_to_timestamp try_url_decode try_validate_utf8 typeof ucase unbase64 "
     "unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp upper url_decode "
-    "url_encode validate_utf8 weekday weekofyear width_bucket window window_time xxhash64 "
+    "url_encode validate_utf8 weekday weekofyear width_bucket window xxhash64 "
     "year zeroifnull zip_with".split()
 )
 

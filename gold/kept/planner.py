@@ -38,6 +38,7 @@ from gold.kept.query import (
     names_of,
     refuse,
     tables_of,
+    windows_of,
 )
 
 EXPLODED = (exp.Explode, exp.Posexplode, exp.Inline)  # one row becomes several
@@ -167,8 +168,9 @@ class _Planner:
 
     def _splice(self, table: Table, scope: Exprs) -> Splice | None:
         parts = [part.meta for part in table.node.parts]
-        if not all("start" in meta for meta in parts):
-            return None
+        slides = any(len(call.expressions) > 2 for key in scope for call in windows_of(key))
+        if slides or not all("start" in meta for meta in parts):
+            return None  # of a sliding window, a row is in several
         start, end = parts[0]["start"], parts[-1]["end"] + 1
         own = self._query.text[start:end].lower().replace("`", "")
         if own != table.name:
@@ -422,6 +424,9 @@ def _through(
     place = rows.node.copy() if isinstance(rows, Table) else exp.to_table(rows.name or "")
     place.set("alias", exp.TableAlias(this=exp.to_identifier("_rows")))
     prefix = "k" if path.is_direct else "v"
+    for own in given:
+        if windows_of(own):
+            refuse("a join by window() is not supported", own)
 
     def step(changed: exp.Select) -> exp.Select:
         found = exp.select(*_numbered(wanted, prefix)).distinct()

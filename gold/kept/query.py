@@ -27,6 +27,7 @@ from sqlglot.tokens import TokenType  # type: ignore[attr-defined] # a name of i
 from gold.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
 
 DIALECT = "spark"
+RENAMED = "_windo"
 KNOWN = OF_ONE_ROW | AGGREGATES | OF_A_WINDOW | GENERATORS | UNORDERED
 
 # Their values differ between two runs on the same rows, or depend on the order of rows.
@@ -201,7 +202,7 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
         Unkept: the query cannot be parsed, or has a part that the planner does not know.
     """
     try:
-        parsed = sqlglot.parse_one(text, read=DIALECT)
+        parsed = _parse(text)
         if not isinstance(parsed, exp.Query):
             refuse("it is not a SELECT")
         _refuse_unknown_functions(text)
@@ -210,11 +211,16 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
                 refuse(f"a {join.method} join is not supported", join)
         for table in parsed.find_all(exp.Table):
             _require_known(table, relations, parsed)
+        for select in parsed.find_all(exp.Select):
+            _name_window(select)
         by_alias = not any(column.db for column in parsed.find_all(exp.Column))
         schema = _schema(relations)
         tree = qualify(parsed, schema=schema, dialect=DIALECT, quote_identifiers=False)
         tree = eliminate_subqueries(tree)
+        count_windows = len(windows_of(tree))
         tree = pushdown_projections(tree)
+        if len(windows_of(tree)) < count_windows:
+            refuse("a column made by window() is not used")  # but window() decides which rows are
         tree = annotate_types(tree, schema=schema, dialect=DIALECT)
         scope = build_scope(tree)
     except SqlglotError as error:
@@ -226,6 +232,23 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
     return Query(text, _Reader().block(scope, None), tree, by_alias)
 
 
+def _parse(text: str) -> exp.Expr:
+    """Parse a query. sqlglot takes `window` after GROUP BY for the WINDOW clause, if not renamed.
+
+    The other name is of the same length, so that places in the text stay.
+    """
+    renamed = text
+    tokens = sqlglot.tokenize(text, read=DIALECT)
+    for token, following in itertools.pairwise(tokens):
+        if token.text.lower() == "window" and following.token_type == TokenType.L_PAREN:
+            renamed = renamed[: token.start] + RENAMED + renamed[token.end + 1 :]
+    parsed = sqlglot.parse_one(renamed, read=DIALECT)
+    for call in parsed.find_all(exp.Anonymous):
+        if call.name == RENAMED:
+            call.set("this", "window")
+    return parsed
+
+
 def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
     """The parts of a condition that are joined by AND."""
     condition = condition.unnest()
@@ -234,6 +257,24 @@ def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
         yield from conjuncts(condition.right)
     else:
         yield condition
+
+
+def windows_of(node: exp.Expr) -> list[exp.Anonymous]:
+    """The calls of window(), which groups instants by hours, for example."""
+    return [call for call in node.find_all(exp.Anonymous) if call.name.lower() == "window"]
+
+
+def _name_window(select: exp.Select) -> None:
+    """Write `window.start` as `window(at, '1 hour').start` where a query groups by the latter."""
+    group = select.args.get("group")
+    calls = windows_of(group) if group else []
+    if not calls or any(
+        table.alias_or_name.lower() == "window" for table in select.find_all(exp.Table)
+    ):
+        return
+    for column in list(find_all_in_scope(select, exp.Column)):
+        if column.table.lower() == "window" and not column.db:
+            column.replace(exp.Dot(this=calls[0].copy(), expression=column.this.copy()))
 
 
 def is_aggregate(node: exp.Expr) -> bool:

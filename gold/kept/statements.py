@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from sqlglot import exp
+
 from gold.kept.planner import Plan, Term
-from gold.kept.query import DIALECT, Query
+from gold.kept.query import DIALECT, Query, windows_of
 from lake.tables.sql import identifier, literal
 
 KEYS = "_keys"
@@ -40,13 +42,26 @@ def restricted_sql(query: Query, plan: Plan) -> str:
     """
     text = query.text
     for splice in sorted(plan.splices, key=lambda each: -each.start):
-        name = text[splice.start : splice.end]
-        same = _same(e.sql(DIALECT) for e in splice.scope)
         alias = f" as {splice.alias}" if splice.alias else ""
-        part = f"(select * from {name} as _rows left semi join {KEYS} on {same}){alias}"
+        part = f"({_restricted(text[splice.start : splice.end], splice.scope)}){alias}"
         text = text[: splice.start] + part + text[splice.end :]
     same = _same(f"_all.{identifier(name)}" for name in plan.scope)
     return f"select _all.* from (\n{text}\n) as _all left semi join {KEYS} on {same}"
+
+
+def _restricted(table: str, scope: Sequence[exp.Expr]) -> str:
+    """The rows of a table with a scope in `_keys`."""
+    if not any(map(windows_of, scope)):
+        same = _same(e.sql(DIALECT) for e in scope)
+        return f"select * from {table} as _rows left semi join {KEYS} on {same}"
+    # Spark knows window() only in the columns of a SELECT.
+    names = [f"_scope{number}" for number in range(len(scope))]
+    made = ", ".join(f"{e.sql(DIALECT)} as {n}" for e, n in zip(scope, names, strict=True))
+    same = _same(f"_rows.{name}" for name in names)
+    return (
+        f"select * except ({', '.join(names)}) from (select *, {made} from {table}) as _rows "
+        f"left semi join {KEYS} on {same}"
+    )
 
 
 def difference_sql(new: str, old: str, unique_key: Sequence[str], columns: Sequence[str]) -> str:

@@ -188,6 +188,39 @@ def test_the_key_of_a_new_table_is_checked(lab: Lab, monkeypatch: pytest.MonkeyP
     Keeper(lab.query).note_whole("db.m", {"name": "m", "config": {"unique_key": ["a", "b"]}})
 
 
+INSTANT = "timestamp_seconds(b * 1800)"
+IN_WINDOWS = {
+    "tumbling": f"""select window.start as at, a, sum(c) as s from db.t1
+        group by window({INSTANT}, '1 hour'), a""",
+    "sliding": f"""select window({INSTANT}, '2 hours', '1 hour').end as at, count(*) as n
+        from db.t1 group by window({INSTANT}, '2 hours', '1 hour')""",
+    "below": f"""with w as (select a, window({INSTANT}, '1 hour').start as at, c from db.t1)
+        select w.at, max(w.c + y.c) as s from w join db.t2 as y on w.a = y.a group by w.at""",
+}
+
+
+def test_windows_of_time_are_keys(lab: Lab) -> None:
+    keys = {name: ["at", "a"] if name == "tumbling" else ["at"] for name in IN_WINDOWS}
+    lab.insert("db.t1", [(1, 0, 1), (1, 1, 2), (2, 2, 3), (2, None, 4)])
+    lab.insert("db.t2", [(1, 0, 7), (2, 0, 8)])
+    for name, sql in IN_WINDOWS.items():
+        lab.build(name, sql)
+    for changes_of_rows in (
+        (
+            "insert into db.t1 values (1, 1, 5), (3, 9, 6), (1, null, 1)",
+            "update db.t1 set b = 3 where b = 0",  # to another hour
+        ),
+        ("update db.t1 set b = 2 where b is null", "update db.t2 set c = 1 where a = 2"),
+    ):
+        for change in changes_of_rows:
+            lab.query(change)
+        begin = dict(lab.begin)
+        for name, sql in IN_WINDOWS.items():
+            lab.begin = dict(begin)
+            assert lab.keep(name, sql, keys[name]).startswith(("KEPT", "UNCHANGED")), name
+            lab.assert_equal(name, sql)
+
+
 NUMBERED = "select b, a, row_number() over (partition by a order by b) as n from db.t1"
 
 

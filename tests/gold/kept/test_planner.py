@@ -267,3 +267,19 @@ def test_no_other_rows_of_many_random_models_change(
     database: duckdb.DuckDBPyConnection, data: st.DataObject
 ) -> None:
     compare(database, data)
+
+
+HOURS = "window(timestamp_seconds(b), '1 hour')"
+
+
+def test_only_rows_of_the_same_tumbling_window_are_read_again() -> None:
+    """Spark decides in test_keeper.py whether the rows are right."""
+    columns = {name: {"a": "int", "b": "int", "c": "int"} for name in TABLES}
+    for window, count in ((HOURS, 1), (HOURS.replace("hour'", "hour', '1 minute'"), 0)):
+        sql = f"select window.start as w, count(*) as n from db.t1 group by {window}"
+        plan = make_plan(read_query(sql, columns), ["w"])
+        assert (plan.scope, len(plan.splices)) == (("w",), count)
+    sql = f"""with o as (select a, {HOURS}.start as w from db.t1)
+        select distinct a from o join (select c as d from db.t2) as y on o.w = y.d"""
+    with pytest.raises(Unkept, match=r"a join by window\(\) is not supported"):
+        make_plan(read_query(sql, columns), ["a"])
