@@ -277,7 +277,7 @@ def test_all_types_and_odd_names_and_times_in_any_zone(lab: Lab, spark: SparkSes
     lab.assert_equal("w", wide)
     lab.build("x", "select a, map('k', c) as m from db.t1")
     with pytest.raises(KeptError, match="its column m is a map<string,int>"):
-        Keeper(lab.query).note_whole("db.x")
+        Keeper(lab.query).note_whole("db.x", {"name": "x", "config": {"unique_key": "a"}})
 
 
 @pytest.mark.parametrize(
