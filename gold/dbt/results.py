@@ -8,7 +8,7 @@ from typing import Any
 
 from gold.publish import GoldSnapshot
 
-# Spark's message in one that has passed through Java, which puts the names of classes before it.
+# Spark's own message within an error that Java has prefixed with the names of classes.
 SPARKS = re.compile(r"\[[A-Z][A-Z_.0-9]{5,}\] (?!org\.).+(?:\n\s*- .+)*")
 FAILED = ("error", "fail", "runtime error")
 

@@ -61,7 +61,7 @@ class LakehouseAdapter(SparkAdapter):
         """Bring the table of a model up to date, as `Keeper.keep`.
 
         Raises:
-            CompilationError: the model cannot be kept as it is declared.
+            CompilationError: the model's configuration does not allow it to be kept.
         """
         try:
             return self._keeper.keep(relation, model, sql, sources, build)
@@ -73,7 +73,7 @@ class LakehouseAdapter(SparkAdapter):
         """Note that a table was created or replaced, as `Keeper.note_whole`.
 
         Raises:
-            CompilationError: the model cannot be kept as it is declared.
+            CompilationError: the model's configuration does not allow it to be kept.
         """
         try:
             self._keeper.note_whole(relation, model)
@@ -87,7 +87,7 @@ class LakehouseAdapter(SparkAdapter):
 
     @available
     def constrain(self, relation: str, wanted: Mapping[str, str]) -> None:
-        """Give a table some constraints in place of those that it has, as `Keeper.constrain`."""
+        """Replace the constraints of a table, as `Keeper.constrain`."""
         self._keeper.constrain(relation, wanted)
 
     @available

@@ -15,7 +15,7 @@ from lake.tables.sql import identifier, literal
 
 PREFIX = "delta.constraints."  # of the properties of a table that are its constraints
 
-# A test with another value of these settings counts or compares failures in its own way.
+# A test that changes one of these settings counts or compares failures differently.
 PLAIN = MappingProxyType(
     {
         "enabled": True,
@@ -64,12 +64,14 @@ def constraints_of(model: str, nodes: Iterable[Mapping[str, Any]]) -> dict[str, 
 
 
 def is_same(one: str | None, other: str | None) -> bool:
-    """Whether two constraints are the same. Spark puts blanks between the words of a new one."""
-    return None not in (one, other) and _words(one) == _words(other)
+    """Whether two constraints are the same. Spark separates the words of a new one by blanks."""
+    if one is None or other is None:
+        return False
+    return _words(one) == _words(other)
 
 
-def _words(sql: str | None) -> list[tuple[object, str]]:
-    return [(token.token_type, token.text) for token in tokenize(sql or "", DIALECT)]
+def _words(sql: str) -> list[tuple[object, str]]:
+    return [(token.token_type, token.text) for token in tokenize(sql, DIALECT)]
 
 
 def _not_null(arguments: Arguments) -> str | None:

@@ -1,7 +1,8 @@
 """Which functions of Spark SQL a kept model may use.
 
 The names are those of the sections of pyspark's list of functions, without the functions whose
-value depends on the time, on chance, on the session or on the order of rows. What is not listed may
+value depends on the time, on chance, on the session or on the order of rows, and without
+`window_time`, which Spark resolves only in some places of a query. What is not listed may
 be a function of a user, of which nothing is known.
 """
 

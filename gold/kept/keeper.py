@@ -34,7 +34,7 @@ LOCATION = 4  # its place among the columns of DESCRIBE DETAIL
 
 
 class KeptError(Exception):
-    """A model that cannot be kept as it is declared. The message says what to do."""
+    """A model whose configuration does not allow it to be kept. The message says what to do."""
 
 
 class Keeper:
@@ -135,10 +135,10 @@ class Keeper:
         return f"{'WHOLE' if reason else 'KEPT'} ({'many' if count is None else count} rows)"
 
     def constrain(self, relation: str, wanted: Mapping[str, str]) -> None:
-        """Give a table some constraints in place of those that it has.
+        """Replace the constraints of a table.
 
         Called if the tests of the models have changed since the table was published. Spark checks
-        the rows that are there, and fails if a constraint does not allow one.
+        the existing rows, and fails if one violates a new constraint.
 
         Args:
             relation: the table.
@@ -231,7 +231,7 @@ class _Update:
         self._names = {name.lower(): name for name in self._columns}
         self._key = [self._names.get(name.lower(), name) for name in key]
         self._place = keeper.place(relation)
-        self._table = KeptTable.open(self._place, self._columns, self._key)
+        self._table = self._opened()
 
     def kept(self, query: Query, plan: Plan, keys: str) -> int | None:
         """Compute the rows again of which the scope is among some keys."""
@@ -256,6 +256,7 @@ class _Update:
         """Compute all rows, and write those that differ, or all if most do."""
         if self._table is not None and self._table.was_overwritten:  # most will differ again
             self._overwrite(sql)
+            self._table = self._opened()
             self.require_key()
             return None
         return self._compare(sql, f"select * from {self._relation}", overwrite=sql)
@@ -266,10 +267,12 @@ class _Update:
         Raises:
             KeptError: it is NULL or comes twice.
         """
-        table = KeptTable.open(self._place, self._columns, self._key)
-        if table is None or not table.has_good_key():
+        if self._table is None or not self._table.has_good_key():
             twice = twice_sql(self._relation, self._key, list(self._columns))
             self._refuse_wrong(self._keeper.query(f"{twice} limit {SHOWN}"))
+
+    def _opened(self) -> KeptTable | None:
+        return KeptTable.open(self._place, self._columns, self._key)
 
     def _overwrite(self, sql: str) -> None:
         self._keeper.query(overwrite_sql(self._relation, sql, list(self._columns)))

@@ -220,7 +220,7 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
         count_windows = len(windows_of(tree))
         tree = pushdown_projections(tree)
         if len(windows_of(tree)) < count_windows:
-            refuse("a column made by window() is not used")  # but window() decides which rows are
+            refuse("a column made by window() is not used")  # yet window() drops and repeats rows
         tree = annotate_types(tree, schema=schema, dialect=DIALECT)
         scope = build_scope(tree)
     except SqlglotError as error:
@@ -233,7 +233,7 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
 
 
 def _parse(text: str) -> exp.Expr:
-    """Parse a query. sqlglot takes `window` after GROUP BY for the WINDOW clause, if not renamed.
+    """Parse a query, with `window()` renamed: after GROUP BY, sqlglot reads a WINDOW clause.
 
     The other name is of the same length, so that places in the text stay.
     """

@@ -27,13 +27,13 @@ Row = tuple[Any, ...]
 Texts = Sequence[Sequence[str | None]]
 
 
-# A key of more rows than these is checked by Spark, as Arrow holds the keys in memory.
+# Above this many rows, Spark checks the key, because Arrow holds all keys in memory.
 MOST_KEYS = 2_000_000
-REFUSED = "failed validation check"  # in the error of delta-rs, which has no type of its own
+REFUSED = "failed validation check"  # in the message of delta-rs, whose error has no own type
 
 
 class RefusedRows(Exception):
-    """Rows that a constraint of the table does not allow. Nothing was written."""
+    """Rows that violate a constraint of the table. Nothing was written."""
 
 
 class WrongKey(Exception):
@@ -143,7 +143,7 @@ class KeptTable:
         """Write a difference in one commit, with the id of the build.
 
         Raises:
-            RefusedRows: a constraint of the table does not allow the new rows.
+            RefusedRows: the new rows violate a constraint of the table.
         """
         try:
             if difference.are_inserted and not difference.gone:
@@ -159,7 +159,7 @@ class KeptTable:
         write_checksum(self._log)
 
     def has_good_key(self) -> bool:
-        """Whether each row has a key of its own, without a NULL. False also if this cannot tell."""
+        """Whether all keys are unique and without NULL. False also if that cannot be told here."""
         if not set(self._key) <= set(self._schema.names) or self._log.count() > MOST_KEYS:
             return False
         keys = self._log.to_pyarrow_dataset().to_table(columns=self._key)
