@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from benchmarks.silver import USER, Bench, session
 from gold.build import build_gold
 from gold.catalog import register
-from gold.publish import last_published
-from gold.tables import BUILT
+from gold.tables import BUILT, last_published
 from lake.tables.lake import Lake
 from lakehouse.runtime.console import print_rows
 from lakehouse.sql.endpoint import start_endpoint

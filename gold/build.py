@@ -10,34 +10,34 @@ is read from its `run_results.json` (`dbt/results.py`), never from its log.
 
 import contextlib
 import datetime as dt
-import hashlib
 import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from gold.dbt.process import PROJECT, dbt_environment, target_path
-from gold.dbt.results import BuildResult, NodeResult, read_results
+from gold.dbt.manifest import Manifest
+from gold.dbt.process import dbt_environment, target_path
+from gold.dbt.project import DbtProject
+from gold.dbt.results import BuildResult, NodeResult, read_results, why_dbt_ended
+from gold.dbt.sources import keep_in_step
 from gold.errors import GoldError
 from gold.lineage import report_build
 from gold.lock import alone, require_whole
 from gold.own import require_own_views
-from gold.publish import GoldSnapshot, last_published, publish, undo_unpublished
+from gold.publish import publish, undo_unpublished
 from gold.records import append_record
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
-from gold.tables import BUILT, CUT, RUNS
+from gold.tables import BUILT, CUT, RUNS, GoldSnapshot, last_published, mart_name
 from lake.durable import write_durably
 from lake.tables.lake import Lake
 from silver.contract.tables import silver_tables
 from silver.records.masking import protection
 
-# Folders of the dbt project that decide what the tables hold. Tests and docs do not.
-MADE_FROM = ("macros", "models", "seeds", "snapshots")
 ROWS_SHOWN = 3
 PASSED = "passed_tests"  # file with the checksum of the tests that the published tables passed
 
@@ -67,6 +67,7 @@ class PreparedBuild:
     """
 
     lake: Lake
+    dbt: DbtProject
     id: str
     process: subprocess.Popen[bytes]
     target: Path
@@ -82,7 +83,7 @@ class PreparedBuild:
             raise GoldError(str(error)) from error
         started_at = dt.datetime.now(dt.timezone.utc)
         gate = protection(self.lake)
-        project = _checksum(gate)
+        project = self.dbt.checksum(gate)
         before = last_published(self.lake)
         changed = before is None or before.project != project
         why = self._why_full(before, changed=changed)
@@ -105,7 +106,7 @@ class PreparedBuild:
                 return build
             try:
                 lineage.published = self._publish(project, versions)
-                write_durably(self.target / PASSED, _tests())
+                write_durably(self.target / PASSED, self.dbt.checksum_of_tests())
             except GoldError:
                 self._note(started_at, "failed", build)
                 raise
@@ -115,16 +116,14 @@ class PreparedBuild:
     def _run_dbt(self, arguments: list[str], results: Path) -> BuildResult:
         self.process.communicate(json.dumps(arguments).encode())
         if not results.exists():
-            text = self.log.read_text(errors="replace")
-            lines = [line for line in text.splitlines() if line.strip()]
-            message = (
-                f"dbt did not run: {lines[-1] if lines else 'it printed nothing'}. See {self.log}."
-            )
+            said = why_dbt_ended(self.log.read_text(errors="replace"))
+            message = f"dbt did not run: {said} See {self.log}."
             raise GoldError(message)
         build = read_results(results)
         if all(node.kind == "operation" for node in build.nodes):
             message = (
-                f"'{self.select}' selects no model. List the models with `dbt ls` in dbt_project."
+                f"'{self.select}' selects no model. List the models with `dbt ls` in "
+                f"{self.dbt.folder}."
             )
             raise GoldError(message)
         return build
@@ -162,20 +161,17 @@ class PreparedBuild:
         return ["--no-version-check", "build", *which, *(["--full-refresh"] * anew)]
 
     def _publish(self, project: str, versions: dict[str, int]) -> GoldSnapshot:
-        manifest = json.loads((self.target / "manifest.json").read_text())
-        tables = [
-            node
-            for node in manifest["nodes"].values()
-            if node["resource_type"] == "model"
-            and node["config"]["materialized"] in ("table", "incremental", "kept")
-        ]
-        marts = [node["name"] for node in tables if node["access"] == "public"]
+        manifest = Manifest(self.target)
+        if problems := manifest.problems(self.lake.topics):
+            message = f"Gold was not published. {' '.join(problems)} Correct the dbt project."
+            raise GoldError(message)
         _, [(text,)] = query_endpoint(self.lake.settings, f"SELECT run FROM {CUT}.run")  # noqa: S608
-        views = {node["identifier"] for node in manifest["sources"].values()}
+        views = {node["identifier"] for node in manifest.sources}
         require_own_views(self.lake.settings, self.id, {"run", *views})
         silver = json.loads(text)["silver_batch"], json.loads(text)["silver"]
-        built = [node["name"] for node in tables]
-        return publish(self.lake, marts, built, silver, project, (self.id, versions))
+        marts = {mart_name(node["config"]["schema"], node["alias"]) for node in manifest.marts}
+        built = [node["alias"] for node in manifest.tables]
+        return publish(self.lake, sorted(marts), built, silver, project, (self.id, versions))
 
     def _note(self, started_at: dt.datetime, outcome: str, build: BuildResult) -> None:
         rows = [
@@ -210,6 +206,9 @@ def prepare_build(
     The caller must hold the lock of gold (`alone`).
     """
     target, build = target_path(lake.settings), uuid.uuid4().hex
+    project = DbtProject.of(lake.settings)
+    keep_in_step(project, lake.topics)
+    known = _known_tests(target) == project.checksum_of_tests()
     log_file = lake.settings.home_dir / "logs" / "dbt.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -218,22 +217,22 @@ def prepare_build(
         process = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-m", "gold.dbt", "--wait"],
-                cwd=PROJECT,
+                cwd=project.folder,
                 env=dbt_environment(lake.settings, target, BUILT)
                 | {
                     "LAKEHOUSE_BUILD": build,
-                    "LAKEHOUSE_TESTS_KNOWN": str(_known_tests(target) == _tests()).lower(),
+                    "LAKEHOUSE_TESTS_KNOWN": str(known).lower(),
                 },
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         )
-        yield PreparedBuild(lake, build, process, target, log_file, select, full_refresh)
+        yield PreparedBuild(lake, project, build, process, target, log_file, select, full_refresh)
 
 
 def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = False) -> BuildResult:
-    """Build and test the models of `dbt_project` through the running SQL endpoint, and publish.
+    """Build and test the models of the dbt project at the running SQL endpoint, and publish.
 
     Args:
         lake: the lake; the endpoint is on `sql_port` of its settings.
@@ -244,6 +243,7 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
     Raises:
         GoldError: the endpoint does not let us in or cannot be trusted, dbt could not run, or
             models or tests failed. The message names them, with dbt's messages.
+        SettingsError: the lake has no dbt project.
     """
     with (
         alone(lake.settings),
@@ -252,24 +252,7 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
         return build.run()
 
 
-def _tests() -> str:
-    """A checksum of the tests of the models."""
-    files = [f for folder in ("models", "tests", "macros") for f in (PROJECT / folder).rglob("*")]
-    parts = [file.read_bytes() for file in sorted(files) if file.is_file()]
-    return hashlib.sha256(b"".join(parts)).hexdigest()
-
-
 def _known_tests(target: Path) -> str | None:
     """The checksum of the tests that the last published build passed; None if it is not known."""
     file = target / PASSED
     return file.read_text() if file.exists() else None
-
-
-def _checksum(gate: Mapping[str, object]) -> str:
-    """A checksum of what determines the rows: the models, and what they may see of silver."""
-    files = [PROJECT / "dbt_project.yml"]
-    for folder in MADE_FROM:
-        files += sorted(f for f in (PROJECT / folder).rglob("*") if f.suffix in (".sql", ".csv"))
-    files += sorted((Path(__file__).parent / "package" / "macros").glob("*.sql"))
-    parts = [file.read_bytes() for file in files] + ([json.dumps(gate).encode()] if gate else [])
-    return hashlib.sha256(b"".join(parts)).hexdigest()

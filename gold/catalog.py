@@ -6,20 +6,21 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import SparkSession
 
 from gold.sql_client import query_endpoint
-from gold.tables import BUILT, CUTS, OWN, RUNS
+from gold.tables import BUILT, CUTS, GOLD, OWN, RUNS, published_tables
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from lake.tables.sql import identifier, literal
 from lake.tables.storage import SCHEME, delete, folders_below, in_bucket
+from lake.tables.table import Table
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import silver_tables
 from silver.materialized import create_views
 
-LAYERS = ("bronze", "silver", "gold", BUILT)
+LAYERS = ("bronze", "silver", GOLD, BUILT)
 
 
 def register(spark: SparkSession, lake: Lake) -> None:
-    """Register all Delta tables below the lake's layers as `<layer>.<table>`. Idempotent.
+    """Register all tables of the lake: of its layers, of dbt's own schemas, and marts. Idempotent.
 
     Also creates silver's views, if all of silver's tables exist.
 
@@ -29,18 +30,28 @@ def register(spark: SparkSession, lake: Lake) -> None:
     for own in (CUTS, RUNS):
         lake.table(own).create()
     for layer in (*LAYERS, *own_schemas(lake.settings)):
-        place = f"{lake.settings.tables}/{layer}"
-        if not in_bucket(lake.settings):
-            Path(place).mkdir(parents=True, exist_ok=True)
-        spark.sql(f"CREATE DATABASE IF NOT EXISTS {layer} LOCATION {literal(place)}")
-        _require_ours(spark, layer, place)
-        for name, table in lake.tables(layer).items():
-            spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {layer}.{identifier(name)} "
-                f"USING delta LOCATION {literal(table.path)}"
-            )
+        _register(spark, lake, layer, lake.tables(layer))
+    elsewhere: dict[str, dict[str, Table]] = {}
+    for table in published_tables(lake):
+        if table.spec.layer != GOLD:
+            elsewhere.setdefault(table.spec.layer, {})[table.spec.name] = table
+    for schema, tables in elsewhere.items():
+        _register(spark, lake, schema, tables)
     if all(lake.table(table).exists() for table in silver_tables(lake.topics)):
         create_views(spark, lake.topics)
+
+
+def _register(spark: SparkSession, lake: Lake, schema: str, tables: dict[str, Table]) -> None:
+    place = f"{lake.settings.tables}/{schema}"
+    if not in_bucket(lake.settings):
+        Path(place).mkdir(parents=True, exist_ok=True)
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {identifier(schema)} LOCATION {literal(place)}")
+    _require_ours(spark, schema, place)
+    for name, table in tables.items():
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {identifier(schema)}.{identifier(name)} "
+            f"USING delta LOCATION {literal(table.path)}"
+        )
 
 
 def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gold.publish import GoldSnapshot
+from gold.tables import GoldSnapshot
 from lake.observe.lineage import emitter, no_matter_what
 from lake.tables.lake import Lake
 

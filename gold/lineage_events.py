@@ -15,8 +15,7 @@ from openlineage.client.facet_v2 import dataset_version_dataset, job_type_job
 from openlineage.common.provider.dbt.facets import DbtRunRunFacet, ParentRunMetadata
 from openlineage.common.provider.dbt.processor import DbtArtifactProcessor, ModelNode
 
-from gold.publish import GoldSnapshot
-from gold.tables import BUILT, CUT
+from gold.tables import BUILT, CUT, GoldSnapshot
 from lake.observe.lineage import table_at
 from lake.observe.lineage_events import PRODUCER, Emitter, facets, now, output
 from lake.tables.lake import Lake

@@ -7,7 +7,6 @@ within milliseconds. The snapshot, which says which versions belong together, is
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from deltalake import DeltaTable
 from gold.own import marked, require_own_commits
 from gold.records import append_record
 from gold.sql_client import query_endpoint
-from gold.tables import BUILT, CUTS
+from gold.tables import BUILT, CUTS, GOLD, GoldSnapshot, last_published, table_name
 from lake.tables.checksums import write_checksum
 from lake.tables.lake import Lake
 from lake.tables.sql import identifier, literal
@@ -24,30 +23,6 @@ from lake.tables.storage import storage_options
 
 MANY_FILES = 32
 SMALL_FILE = 16 << 20
-
-
-@dataclass(frozen=True)
-class GoldSnapshot:
-    """A snapshot of gold: a row of `gold.cuts`."""
-
-    published_at: dt.datetime
-    silver_batch: int
-    versions: dict[str, int]
-    built_versions: dict[str, int]
-    silver_versions: dict[str, int]
-    project: str
-
-
-def last_published(lake: Lake) -> GoldSnapshot | None:
-    """The newest row of `gold.cuts`; None if there is none."""
-    if not lake.table(CUTS).exists():
-        return None
-    names = [column.name for column in CUTS.columns]
-    row = lake.table(CUTS).arrow.latest("published_at", names)
-    if row is None:
-        return None
-    maps = {name: dict(row[name]) for name in row if name.endswith("versions")}
-    return GoldSnapshot(**{**row, **maps})
 
 
 def publish(
@@ -62,7 +37,7 @@ def publish(
 
     Args:
         lake: the lake.
-        marts: the models to publish.
+        marts: the models to publish, as `mart_name` names them.
         built: all models that are tables.
         silver: the batch and the table versions of silver that were read.
         project: checksum of the models.
@@ -74,7 +49,7 @@ def publish(
     """
     before = last_published(lake)
     built_versions = {name: _settle(lake, name, *begun) for name in built}
-    tables = {name: _Mart(lake, name, built_versions[name]) for name in marts}
+    tables = {name: _Mart(lake, name, built_versions[table_name(name)[1]]) for name in marts}
     for table in tables.values():
         table.link()
     for table in tables.values():
@@ -91,11 +66,18 @@ def publish(
     for name, table in tables.items():
         if table.is_new:
             place = literal(table.path)
-            create = f"CREATE TABLE IF NOT EXISTS gold.{identifier(name)}"
+            schema, mart = table_name(name)
+            if schema != GOLD:
+                folder = literal(f"{lake.settings.tables}/{schema}")
+                created = f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)} LOCATION {folder}"
+                query_endpoint(lake.settings, created)
+            create = f"CREATE TABLE IF NOT EXISTS {identifier(schema)}.{identifier(mart)}"
             query_endpoint(lake.settings, f"{create} USING delta LOCATION {place}")
     for name in before.versions.keys() - tables.keys() if before else ():
-        query_endpoint(lake.settings, f"DROP TABLE IF EXISTS gold.{identifier(name)}")
-        lake.named("gold", name).delete()
+        schema, mart = table_name(name)
+        gone = f"{identifier(schema)}.{identifier(mart)}"
+        query_endpoint(lake.settings, f"DROP TABLE IF EXISTS {gone}")
+        lake.named(schema, mart).delete()
     return snapshot
 
 
@@ -123,8 +105,12 @@ def note_versions(lake: Lake) -> None:
     if before is not None:
         now = {
             "published_at": _instant_after(before),
-            "versions": _versions(lake, "gold", before.versions),
-            "built_versions": _versions(lake, BUILT, before.built_versions),
+            "versions": {
+                name: lake.named(*table_name(name)).log().version() for name in before.versions
+            },
+            "built_versions": {
+                name: lake.named(BUILT, name).log().version() for name in before.built_versions
+            },
         }
         _append(lake, {**vars(before), **now})
 
@@ -139,16 +125,13 @@ def _instant_after(before: GoldSnapshot | None) -> dt.datetime:
     return now if before is None else max(now, before.published_at + dt.timedelta(milliseconds=1))
 
 
-def _versions(lake: Lake, layer: str, names: Iterable[str]) -> dict[str, int]:
-    return {name: lake.named(layer, name).log().version() for name in names}
-
-
 class _Mart:
     """A published table, and the build that it takes over."""
 
     def __init__(self, lake: Lake, name: str, version: int) -> None:
         self._days = lake.settings.history_days
-        self._mart, build = lake.named("gold", name), lake.named(BUILT, name)
+        schema, table = table_name(name)
+        self._mart, build = lake.named(schema, table), lake.named(BUILT, table)
         self.path = self._mart.path
         self.is_new = not self._mart.exists()
         built = build.log(version)

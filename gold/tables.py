@@ -1,21 +1,32 @@
-"""Tables that gold keeps about itself, in addition to the marts of `dbt_project`."""
+"""Gold's schemas and tables: those that gold keeps about itself, and those that it has published."""
 
+import datetime as dt
+from dataclasses import dataclass
+
+from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
+from lake.tables.table import Table
 from pulsar_spark.schema import Column
 
+GOLD = "gold"  # the schema of marts without a schema of their own
 BUILT = "gold_build"  # the schema in which dbt builds and tests; `gold` is published from it
 CUT = f"cut_{BUILT}"  # the schema of the views of silver that these builds read
 OWN = f"{BUILT}_"  # prefix of the schemas in which others run dbt
 
 CUTS = TableSpec(
-    "gold",
+    GOLD,
     "cuts",
     "Consistent versions of all tables. Grain: one publication of gold; the latest, and those of "
     "the last history_days",
     (
         Column("published_at", "timestamp", "Time of publication", nullable=False),
         Column("silver_batch", "bigint", "Batch of silver that it shows", nullable=False),
-        Column("versions", "map<string,bigint>", "Delta version by mart", nullable=False),
+        Column(
+            "versions",
+            "map<string,bigint>",
+            "Delta version by mart; `schema.table` outside of gold",
+            nullable=False,
+        ),
         Column(
             "built_versions",
             "map<string,bigint>",
@@ -33,7 +44,7 @@ CUTS = TableSpec(
 )
 
 RUNS = TableSpec(
-    "gold",
+    GOLD,
     "runs",
     "Result of each model and test. Grain: one node of one dbt run, of the last history_days",
     (
@@ -48,3 +59,49 @@ RUNS = TableSpec(
         Column("message", "string", "dbt's message"),
     ),
 )
+
+
+@dataclass(frozen=True)
+class GoldSnapshot:
+    """A snapshot of gold: a row of `gold.cuts`."""
+
+    published_at: dt.datetime
+    silver_batch: int
+    versions: dict[str, int]
+    built_versions: dict[str, int]
+    silver_versions: dict[str, int]
+    project: str
+
+
+def mart_name(schema: str | None, table: str) -> str:
+    """The name of a mart in `gold.cuts`: without a schema if it is in `gold`."""
+    return table if schema in (None, GOLD) else f"{schema}.{table}"
+
+
+def table_name(mart: str) -> tuple[str, str]:
+    """The schema and the table that readers see, of a mart named as in `gold.cuts`."""
+    schema, _, table = mart.rpartition(".")
+    return schema or GOLD, table
+
+
+def published_tables(lake: Lake) -> list[Table]:
+    """All tables that readers of gold see: those of the schema `gold`, and marts in other schemas.
+
+    Called by commands that keep, show or erase what was published.
+    """
+    before = last_published(lake)
+    others = {table_name(name) for name in before.versions} if before else set()
+    elsewhere = [lake.named(*each) for each in sorted(others) if each[0] != GOLD]
+    return [*lake.tables(GOLD).values(), *elsewhere]
+
+
+def last_published(lake: Lake) -> GoldSnapshot | None:
+    """The newest row of `gold.cuts`; None if there is none."""
+    if not lake.table(CUTS).exists():
+        return None
+    names = [column.name for column in CUTS.columns]
+    row = lake.table(CUTS).arrow.latest("published_at", names)
+    if row is None:
+        return None
+    maps = {name: dict(row[name]) for name in row if name.endswith("versions")}
+    return GoldSnapshot(**{**row, **maps})

@@ -1,7 +1,7 @@
 """Loads the application that a topic file names: what it adds to commands that know no domain.
 
-A topic file names a Python module (`application = "shop.application"`). Without one, the commands
-`demo`, `generate` and `gold evaluate` are refused, and the report shows only what every lake has.
+A topic file names a Python module (`application = "shop.application"`). Without one, `gold
+evaluate` is refused, as are `generate` and a `demo` without data.
 """
 
 from __future__ import annotations
@@ -16,18 +16,12 @@ from pulsar_spark.errors import SettingsError
 if TYPE_CHECKING:  # `lakehouse generate` draws nothing
     from lake.tables.lake import Lake
     from lake.topics.topic_file import TopicFile
-    from lakehouse.report.blocks import Section, Tile
-    from lakehouse.report.snapshot import Snapshot
 
-NEEDED = ("QUERIES", "generate", "tiles", "sections", "evaluate")
+NEEDED = ("generate", "evaluate")
 
 
 class Application(Protocol):
     """The module of an application."""
-
-    @property
-    def QUERIES(self) -> Mapping[str, str]:
-        """Spark SQL on silver and gold whose results `lakehouse demo` prints, by title."""
 
     def generate(self, folder: Path, scale: float, seed: int) -> Mapping[str, int]:
         """Write CSV files with generated data, one per topic, named as `lakehouse publish` expects.
@@ -40,12 +34,6 @@ class Application(Protocol):
         Returns:
             The number of rows written, by what they are.
         """
-
-    def tiles(self, lake: Snapshot) -> Sequence[Tile]:
-        """Key figures for the head of `lakehouse report`."""
-
-    def sections(self, lake: Snapshot) -> Sequence[Section]:
-        """Sections of the report about the domain, in order."""
 
     def evaluate(self, lake: Lake) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         """Measure the predictions that gold makes: the columns and rows of a table.

@@ -12,6 +12,7 @@ from lakehouse.commands import (
     doctor,
     forget,
     gold,
+    init,
     metastore,
     publish,
     quarantine,
@@ -38,6 +39,7 @@ app.add_typer(quarantine.commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint.commands, name="savepoint", no_args_is_help=True)
 app.add_typer(sql_user.commands, name="sql-user", no_args_is_help=True)
 for command in (
+    init.init,
     *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),

@@ -9,24 +9,29 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from bronze.ingest import ingest
 from gold.build import prepare_build
 from gold.catalog import register
+from gold.dbt.manifest import Manifest
+from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
 from gold.lock import alone
 from gold.sql_client import endpoint_running
 from lake.durable import write_durably
 from lake.settings.settings import LakeSettings
+from lake.streams.failures import explain
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
 from lakehouse.application import load_application, require_application
 from lakehouse.operate.publish import create_topics, files_to_publish, publish
 from lakehouse.operate.status import COLUMNS, lake_status
+from lakehouse.report.declared import Declared
 from lakehouse.runtime.broker import left_over_broker, start_broker
-from lakehouse.runtime.console import out, print_rows, step
+from lakehouse.runtime.console import err, out, print_rows, step
 from lakehouse.runtime.metastore import jar_groups
 from lakehouse.runtime.run import fetch_all_jars
 from lakehouse.runtime.session import build_session
@@ -89,7 +94,7 @@ def demo(
             _run_layers(spark, lake)
             with sql_endpoint(spark, lake.settings), step("gold: dbt build"):
                 built = gold.run()
-        _report(spark, lake, counts, built, application.QUERIES if application else {})
+        _report(spark, lake, counts, built)
         if keep_running:
             serve(spark, lake)
 
@@ -111,7 +116,7 @@ def _fill_topics(
 def _run_layers(spark: SparkSession, lake: Lake) -> None:
     with step("bronze: landing the topics"):
         await_streams(ingest(spark, lake, available_now=True))
-    with step("silver: applying changelogs, enriching orders"):
+    with step("silver: applying changelogs, enriching events"):
         await_streams(refine(spark, lake, available_now=True))
     register(spark, lake)
 
@@ -143,16 +148,19 @@ def _report(
     lake: Lake,
     published: dict[str, int],
     built: BuildResult,
-    queries: Mapping[str, str],
 ) -> None:
     out.print()
     print_rows(("topic", "published"), list(published.items()), title="Messages")
     lines = [(line.table, line.rows, line.lag_messages, line.note) for line in lake_status(lake)]
     print_rows([COLUMNS[0], COLUMNS[1], COLUMNS[3], COLUMNS[4]], lines, title="Tables")
     out.print(f"dbt: {len(built.models)} models built, {len(built.tests)} tests passed\n")
+    queries = Declared(Manifest(target_path(lake.settings))).queries
     for title, sql in queries.items():
-        rows = spark.sql(sql)
-        print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
+        try:
+            rows = spark.sql(sql)
+            print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
+        except PySparkException as error:
+            err.print(f"{title}: Spark refuses the query of this exposure: {explain(error)}")
     command = "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
     mart = min(built.published.versions) if built.published else "…"
     gold = lake.settings.lake_dir / "gold"

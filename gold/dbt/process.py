@@ -1,18 +1,15 @@
-"""The dbt project, the environment of dbt, and runs of dbt other than builds of gold."""
+"""The environment of dbt, and runs of dbt other than builds of gold."""
 
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
+from gold.dbt.project import DbtProject
 from gold.sql_client import ANY_PASSWORD, TRUST_ENV, credentials
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings
 from lake.topics.topic_file import load_topics
-
-PROJECT = Path(__file__).resolve().parents[2] / "dbt_project"
 
 
 def target_path(settings: LakeSettings) -> Path:
@@ -20,17 +17,10 @@ def target_path(settings: LakeSettings) -> Path:
     return settings.home_dir / "dbt"
 
 
-def person_columns() -> list[str]:
-    """The columns of the models that identify a person, as the project's variables declare them."""
-    project = yaml.safe_load((PROJECT / "dbt_project.yml").read_text())
-    columns: list[str] = project["vars"]["person_columns"]
-    return columns
-
-
 def run_dbt(
     settings: LakeSettings, target: Path, command: Sequence[str], schema: str
 ) -> tuple[int, Path]:
-    """Run dbt in the project.
+    """Run dbt in the project of the lake.
 
     Args:
         settings: the lake. Commands that need SQL use its endpoint.
@@ -40,13 +30,16 @@ def run_dbt(
 
     Returns:
         The exit code, and the path of the log.
+
+    Raises:
+        SettingsError: the lake has no dbt project.
     """
     log = settings.home_dir / "logs" / f"{target.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w") as output:
         ended = subprocess.run(
             [sys.executable, "-m", "gold.dbt", "--no-version-check", *command],
-            cwd=PROJECT,
+            cwd=DbtProject.of(settings).folder,
             env=dbt_environment(settings, target, schema),
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -78,5 +71,5 @@ def dbt_environment(settings: LakeSettings, target: Path, schema: str) -> dict[s
         "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),
         "DBT_TARGET_PATH": str(target),
         "DBT_LOG_PATH": str(settings.home_dir / "logs" / "dbt"),
-        "DBT_PROFILES_DIR": str(PROJECT),
+        **DbtProject.of(settings).environment,
     }

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gold.publish import GoldSnapshot
+from gold.tables import GoldSnapshot
 
 # Spark's own message within an error that Java has prefixed with the names of classes.
 SPARKS = re.compile(r"\[[A-Z][A-Z_.0-9]{5,}\] (?!org\.).+(?:\n\s*- .+)*")
 FAILED = ("error", "fail", "runtime error")
+ENCOUNTERED = "Encountered an error:"  # dbt writes what follows when it cannot run at all
+STAMP = re.compile(r"^\d\d:\d\d:\d\d\s+")
+LONGEST = 600
 
 
 @dataclass(frozen=True)
@@ -71,3 +74,12 @@ def read_results(path: Path) -> BuildResult:
         found = result["status"], result["execution_time"], result["message"]
         nodes.append(NodeResult(name[0], kind, *found, result.get("compiled_code")))
     return BuildResult(nodes)
+
+
+def why_dbt_ended(text: str) -> str:
+    """What dbt's log says about a run without results, on one line that ends with a full stop."""
+    _, found, after = text.rpartition(ENCOUNTERED)
+    lines = [STAMP.sub("", line).strip() for line in (after if found else text).splitlines()]
+    lines = [line for line in lines if line]
+    said = " ".join(lines if found else lines[-1:])[:LONGEST] or "it printed nothing"
+    return said if said.endswith(".") else f"{said}."

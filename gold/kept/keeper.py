@@ -27,6 +27,7 @@ from gold.kept.statements import (
 from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
 from lake.tables.sql import identifier
 
+FEED = "delta.enableChangeDataFeed"
 SHOWN = 3
 MOST_KEYS = 10_000
 MOST_ROWS = 20_000
@@ -56,6 +57,7 @@ class Keeper:
         self._columns: dict[str, dict[str, str]] = {}
         self._constraints: dict[str, dict[str, str]] = {}
         self._places: dict[str, str] = {}
+        self._feeds: dict[str, bool] = {}
 
     def note_whole(self, relation: str, model: Mapping[str, Any]) -> None:
         """Note that a table was created or replaced, and so has no feed since it was published.
@@ -186,7 +188,7 @@ class Keeper:
 
     def _feed(self, name: str, source: Mapping[str, Any]) -> str:
         """The SQL of the rows that have changed in a table."""
-        if source["begin"] is None or name in self._whole:
+        if source["begin"] is None or name in self._whole or not self._has_feed(source["table"]):
             refuse(f"{name} has no change feed since gold was last published")
         versions = [source["begin"] + 1]
         if source["end"] is not None:
@@ -214,6 +216,13 @@ class Keeper:
         if table not in self._places:
             self._places[table] = self.query(f"describe detail {table}")[0][LOCATION]
         return self._places[table]
+
+    def _has_feed(self, table: str) -> bool:
+        """Whether Delta records the changes of a table."""
+        if table not in self._feeds:
+            rows = self.query(f"show tblproperties {table} ('{FEED}')")
+            self._feeds[table] = [row[1] for row in rows] == ["true"]
+        return self._feeds[table]
 
     def _note(self, relation: str, *, changed: bool) -> None:
         with self._lock:

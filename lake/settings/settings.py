@@ -43,6 +43,7 @@ PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
 _shipped = contextlib.ExitStack()
 atexit.register(_shipped.close)
 SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("shop") / "topics.toml"))
+SHOP_DBT = Path(__file__).resolve().parents[2] / "dbt_project"
 
 
 class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, SparkSettings):
@@ -75,6 +76,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         default=None, description="An ivysettings.xml with your own mirror of the Maven registry"
     )
     topics: Path = Field(default=SHOP_TOPICS, description="Topic file (TOML)")
+    dbt_project: Path = Field(default=SHOP_DBT, description="Folder of the dbt project of gold")
     pulsar_url: str = Field(
         default="pulsar://127.0.0.1:6650",
         pattern=r"^pulsar(\+ssl)?://[^/]+$",

@@ -141,6 +141,19 @@ def explain(
 
 
 @commands.command()
+def sources() -> None:
+    """Write the dbt sources for silver's tables into the dbt project, from the topic file.
+
+    After that, each build writes the file again if the topic file has changed.
+    """
+    from gold.dbt.project import DbtProject
+    from gold.dbt.sources import write_sources
+
+    written = write_sources(DbtProject.of(current.settings), current.topics)
+    typer.echo(str(written) if written else "The sources are those of the topic file.")
+
+
+@commands.command()
 def evaluate(form: Format = "table") -> None:
     """Measure what gold predicts by data that is held out, as the application defines it."""
     from gold.build import require_silver

@@ -23,15 +23,13 @@ def report(
         typer.Option("--docs", help="Also write the docs of the dbt models and link to them."),
     ] = False,
 ) -> None:
-    """Write a web page about the flow from topics to gold, the application, and pending rows."""
+    """Write a web page about the flow from topics to gold, and what the dbt project declares."""
     from gold.dbt.docs import write_docs
-    from lakehouse.application import load_application
     from lakehouse.report import write_report
     from lakehouse.runtime.console import out
 
     if docs:
         write_docs(current.settings)
     now = dt.datetime.now(dt.timezone.utc)
-    application = load_application(current.topics)
-    page = write_report(current.lake, out_file, now=now, application=application)
+    page = write_report(current.lake, out_file, now=now)
     out.print(str(page), soft_wrap=True)

@@ -24,7 +24,7 @@ from gold.catalog import drop_schema, own_schemas
 from gold.errors import GoldError
 from gold.lock import alone
 from gold.publish import note_versions
-from gold.tables import BUILT, RUNS
+from gold.tables import BUILT, RUNS, published_tables
 from gold.tables import CUTS as GOLD_CUTS
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, claim, interrupted
@@ -284,7 +284,7 @@ def _renew_gold(spark: SparkSession, lake: Lake) -> None:
     Raises:
         GoldError: the build failed, so gold still holds data of the person.
     """
-    own = {GOLD_CUTS.name, RUNS.name}
+    own = {GOLD_CUTS.full_name, RUNS.full_name}
     built = lake.tables(BUILT)
     if not built:
         return
@@ -299,7 +299,7 @@ def _renew_gold(spark: SparkSession, lake: Lake) -> None:
         raise GoldError(message) from error
     for schema in own_schemas(lake.settings):
         drop_schema(lake.settings, schema)
-    marts = [table for name, table in lake.tables("gold").items() if name not in own]
+    marts = [table for table in published_tables(lake) if table.full_name not in own]
     tables = [*lake.tables(BUILT).values(), *marts]
     for table in tables:
         commit_nothing(spark, table.path, _now())

@@ -16,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gold.dbt.process import person_columns
+from gold.dbt.manifest import Manifest
+from gold.dbt.process import target_path
+from gold.tables import BUILT, published_tables
 from lake.settings.pseudonyms import keyed_hash
 from lake.tables.lake import Lake
 from lake.tables.storage import files_below, in_bucket, read_bytes
-from lake.topics.topic import snake_case
+from lake.topics.topic import Topic, snake_case
 from lakehouse.erasure.person import Person
 from silver.records.pseudonymize import mentions, people_of
 
@@ -69,13 +71,7 @@ class Proof:
             name: re.compile(b"|".join(_bounded(form) for form in sorted(forms)))
             for name, forms in self._forms().items()
         }
-        fields = {
-            name
-            for topic in lake.topics.topics.values()
-            for name, target in people_of(topic, lake.topics)
-            if target == person.topic and name not in target.key
-        }
-        self._names = {*fields, *map(snake_case, fields), "resolved_id", *person_columns()}
+        self._keys = _KeyColumns(lake, person.topic)
         self._lookups = {
             name
             for topic in lake.topics.events()
@@ -153,7 +149,7 @@ class Proof:
 
     def _in_text(self, raw: bytes, where: str) -> Iterator[str]:
         yield from (name for name, pattern in self._texts.items() if pattern.search(raw))
-        names = self._names | ({*self._person.topic.key} if self._is_own(where) else set())
+        names = self._keys.of(where) | ({*self._person.topic.key} if self._is_own(where) else set())
         if re.search(mentions(names, [*self._person.pseudonyms]).encode(), raw):
             yield "key"
 
@@ -178,13 +174,61 @@ class Proof:
         is_row_of_lookup = len(path) > 1 and path[-2] in self._lookups
         is_message_key = where == f"bronze.{self._person.topic.name}" and path[-1] == "key"
         own = path[-1] == key and (self._is_own(where) or is_row_of_lookup)
-        return path[-1] in self._names or own or is_message_key
+        return path[-1] in self._keys.of(where) or own or is_message_key
 
     def _is_own(self, where: str) -> bool:
         """Whether a table holds the person's own changelog."""
         name = self._person.topic.name
         tables = (f"bronze.{name}", f"silver.{name}_state", f"silver.{name}_history")
         return where in tables
+
+
+class _KeyColumns:
+    """The names of fields and columns that hold keys of people, by part of the lake.
+
+    A table of a topic has those of the topic. The models of gold declare theirs, and a column with
+    the name of such a field counts as well, unless the model declares it for other people. Each
+    other part, such as logs and the quarantine, may mention all of them.
+    """
+
+    def __init__(self, lake: Lake, people: Topic) -> None:
+        self._all: set[str] = set()
+        self._by_table: dict[str, set[str]] = {}
+        for topic in lake.topics.topics.values():
+            fields = {
+                name
+                for name, target in people_of(topic, lake.topics)
+                if target == people and name not in target.key
+            }
+            names = {*fields, *map(snake_case, fields)}
+            looks_up = any(lookup.topic == people.name for lookup in topic.lookups.values())
+            if people.merged_into and (topic == people or looks_up):
+                names.add("resolved_id")
+            for table in _tables_of(topic):
+                self._by_table[table] = names
+            self._all |= names
+        others: dict[str, set[str]] = {}
+        declared: dict[str, set[str]] = {}
+        for model, column, whose in Manifest(target_path(lake.settings)).people():
+            by_model = declared if whose == people.name else others
+            by_model.setdefault(model, set()).add(column)
+        self._declared, self._others = declared, others
+        self._models = set().union(*declared.values())
+        self._layers = {BUILT, *(table.spec.layer for table in published_tables(lake))}
+
+    def of(self, where: str) -> set[str]:
+        """The names of a part, such as a table."""
+        if where in self._by_table:
+            return self._by_table[where]
+        layer, _, table = where.partition(".")
+        if layer in self._layers:
+            return (self._all | self._declared.get(table, set())) - self._others.get(table, set())
+        return self._all | self._models
+
+
+def _tables_of(topic: Topic) -> list[str]:
+    names = (f"{topic.name}_state", f"{topic.name}_history", f"enriched_{topic.name}")
+    return [f"bronze.{topic.name}", *(f"silver.{name}" for name in names)]
 
 
 def _table(parts: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from bronze.ingest import subscription
 from gold.catalog import LAYERS, own_schemas
 from gold.lock import alone
+from gold.tables import published_tables
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id, claim, interrupted
 from lake.tables.lake import Lake
@@ -37,7 +38,8 @@ def _layers(settings: LakeSettings) -> list[str]:
 
 
 def _places(settings: LakeSettings) -> list[str]:
-    layers = (*LAYERS, *own_schemas(settings), BESIDE)
+    marts = {table.spec.layer for table in published_tables(Lake(settings))}
+    layers = dict.fromkeys((*LAYERS, *own_schemas(settings), *sorted(marts), BESIDE))
     return [f"{settings.tables}/{layer}" for layer in layers]
 
 

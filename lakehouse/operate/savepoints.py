@@ -19,7 +19,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 
 from bronze.ingest import subscription
 from gold.lock import alone
-from gold.publish import last_published
+from gold.tables import last_published, published_tables
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, checkpoint_id, claim, interrupted
@@ -115,8 +115,7 @@ def create(lake: Lake, name: str) -> Savepoint:
         )
         raise SettingsError(message)
     require_bronze(lake)
-    gold = lake.tables("gold").values()
-    versions = {table.full_name: table.log().version() for table in gold}
+    versions = {table.full_name: table.log().version() for table in published_tables(lake)}
     shown = last_published(lake)
     snapshot = _settled_snapshot(lake, shown.silver_batch if shown else -1)
     places: dict[str, Place | None] = {QUERY: _silver_place(lake, snapshot)}
@@ -192,11 +191,11 @@ def restore(spark: SparkSession, lake: Lake, name: str) -> None:
             _see_it_is_kept(lake.settings, table, savepoint.versions[full_name])
         for checkpoint in checkpoints.values():
             checkpoint.expect(command)
-        for full_name, table in tables.items():
-            table.spark(spark).restoreToVersion(savepoint.versions[full_name])
-        for table in lake.tables("gold").values():
+        for table in published_tables(lake):  # what gold.cuts lists now, which is restored as well
             if table.full_name not in tables:
                 table.delete()
+        for full_name, table in tables.items():
+            table.spark(spark).restoreToVersion(savepoint.versions[full_name])
         _move_streams(lake, savepoint, checkpoints)
         for checkpoint in checkpoints.values():
             checkpoint.expect(None)

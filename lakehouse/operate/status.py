@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 
 from bronze.lag import topic_lag
+from gold.tables import published_tables
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
@@ -100,7 +101,7 @@ def _audit(lake: Lake, audit: AuditTotals) -> tuple[int | None, None, None, str]
 
 
 def _gold(lake: Lake) -> list[TableStatus]:
-    return [TableStatus(each.full_name, each.files().rows) for each in lake.tables("gold").values()]
+    return [TableStatus(each.full_name, each.files().rows) for each in published_tables(lake)]
 
 
 def _count(table: Table) -> tuple[int | None, dt.datetime | None]:

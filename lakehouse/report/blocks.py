@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lakehouse.report.charts import bars
 from lakehouse.report.snapshot import NotShownError, Snapshot
 
 Form = Literal["text", "list", "flag", "number", "money", "percent", "decimal", "time"]
@@ -72,18 +71,6 @@ class Section:
     blocks: Sequence[Block]
 
 
-def figure(lake: Snapshot, name: str, form: Form, source: str, sql: str) -> Tile:
-    """A tile with the only value of a query, which is named `value`.
-
-    The tile has no value if the table `source` does not exist yet.
-    """
-    try:
-        value = lake.row(sql, source)["value"]
-    except NotShownError:
-        value = None
-    return Tile(name, form, value)
-
-
 def section(
     lake: Snapshot, name: str, title: str, *parts: Callable[[Snapshot], Iterable[Block]]
 ) -> Section:
@@ -107,16 +94,3 @@ def table(
 ) -> Table:
     """A table with the rows of a query, whose columns must be in the order of `columns`."""
     return Table(title, columns, [tuple(row.values()) for row in rows], note, wide)
-
-
-def bar_chart(name: str, title: str, rows: list[dict[str, Any]], by: str, measure: str) -> Figure:
-    """A chart with a bar for each row of a query: the column `measure` by the column `by`.
-
-    Raises:
-        NotShownError: there are no rows.
-    """
-    if not rows:
-        message = f"{title}: no data yet."
-        raise NotShownError(message)
-    drawn = bars([(row[by], row[measure]) for row in rows], measure)
-    return Figure(name, title, drawn)

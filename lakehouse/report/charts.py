@@ -28,16 +28,16 @@ def over_time(
     rows: Sequence[dict[str, Any]],
     unit: Unit,
     measure: str,
-    categories: Sequence[tuple[str, str]] = (),
+    series: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """Bars by day, month or year, which are stacked if there are categories.
+    """Bars by day, month or year, which are stacked if there are several series.
 
     Args:
-        rows: each has `start` (a time) and `value`. With categories, it also has `category` and
-            `place`, its position in the stack.
+        rows: each has `start` (a time) and `value`. With several series, it also has the `name`
+            of its series and `place`, its position in the stack.
         unit: the period of a bar.
         measure: name of the value in the tooltip.
-        categories: name and colour of each category.
+        series: name and colour of each series.
 
     Returns:
         The chart as a Vega-Lite specification.
@@ -47,12 +47,12 @@ def over_time(
         alt.Tooltip("start:T", timeUnit=BINS[unit], title=unit, format=TIMES[unit]),
         alt.Tooltip("value:Q", title=measure, format=",.0f"),
     ]
-    if categories:
-        names, colours = zip(*categories, strict=True)
+    if series:
+        names, colours = zip(*series, strict=True)
         scale = alt.Scale(domain=list(names), range=list(colours))
-        colour = alt.Color("category:N", scale=scale, legend=None)
+        colour = alt.Color("name:N", scale=scale, legend=None)
         chart = chart.encode(color=colour, order="place:Q")
-        tooltip.insert(1, alt.Tooltip("category:N"))
+        tooltip.insert(1, alt.Tooltip("name:N"))
     chart = chart.encode(
         x=alt.X(
             "start:T",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakehouse.operate.status import TableStatus
-from lakehouse.report.blocks import Block, Table, Tile, figure, table
+from lakehouse.report.blocks import Block, Table, Tile, table
 from lakehouse.report.forms import age
 from lakehouse.report.snapshot import NotShownError, Snapshot
 from silver.contract.tables import RECONCILIATION
@@ -31,13 +31,13 @@ class Stage:
 
 def refused(lake: Snapshot) -> Tile:
     """The number of records that wait in the quarantine, for the head of the page."""
-    return figure(
-        lake,
-        "Records in quarantine",
-        "number",
-        "silver.quarantine",
-        "select count(*) as value from \"silver.quarantine\" where status = 'open'",
-    )
+    try:
+        value = lake.row("select count(*) as value from silver.quarantine where status = 'open'")[
+            "value"
+        ]
+    except NotShownError:
+        value = None
+    return Tile("Records in quarantine", "number", value)
 
 
 def published_state(lake: Snapshot) -> Published | None:
@@ -46,12 +46,10 @@ def published_state(lake: Snapshot) -> Published | None:
         found = lake.rows(
             """
             select published_at, silver_batch, latest_batch
-            from "gold.cuts"
-            cross join (select max(silver_batch) as latest_batch from "silver.cuts") as silver
+            from gold.cuts
+            cross join (select max(silver_batch) as latest_batch from silver.cuts) as latest
             order by published_at desc limit 1
-            """,
-            "gold.cuts",
-            "silver.cuts",
+            """
         )
     except NotShownError:
         return None
@@ -62,10 +60,9 @@ def flow(
     lines: Sequence[TableStatus], published: Published | None, now: dt.datetime
 ) -> list[Stage]:
     """The stages from topics to gold, with the tables that `lakehouse status` shows."""
-    bronze, silver, gold = (
-        [line for line in lines if line.table.startswith(f"{layer}.")]
-        for layer in ("bronze", "silver", "gold")
-    )
+    bronze = [line for line in lines if line.table.startswith("bronze.")]
+    silver = [line for line in lines if line.table.startswith("silver.")]
+    gold = [line for line in lines if line not in bronze and line not in silver]
     messages = [
         (_name(line), None if line.lag_messages is None else (line.rows or 0) + line.lag_messages)
         for line in bronze
@@ -100,10 +97,9 @@ def quarantine(lake: Snapshot) -> Iterable[Block]:
     rows = lake.rows(
         """
         select topic, reason, status, count(*) as records, max(publish_time) as newest
-        from "silver.quarantine"
+        from silver.quarantine
         group by topic, reason, status order by 4 desc, topic, reason, status limit 20
-        """,
-        "silver.quarantine",
+        """
     )
     yield table(
         "Refused records, by reason",

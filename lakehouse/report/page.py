@@ -4,20 +4,22 @@ import base64
 import datetime as dt
 import hashlib
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import altair as alt
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gold.dbt.docs import docs_page
+from gold.dbt.manifest import Manifest
+from gold.dbt.process import target_path
 from lake.durable import write_durably
 from lake.tables.lake import Lake
 from lakehouse.operate.status import lake_status
 from lakehouse.report import forms, overview
-from lakehouse.report.blocks import Figure, Section, Tile, section
+from lakehouse.report.blocks import Figure, section
+from lakehouse.report.declared import Declared
 from lakehouse.report.snapshot import Snapshot
 from pulsar_spark.errors import LakehouseError, SettingsError
 
@@ -25,37 +27,20 @@ VEGA_LITE = alt.SCHEMA_VERSION.rpartition(".")[0]  # the version that altair wri
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-class Contents(Protocol):
-    """The part of an application (`lakehouse/application.py`) that the page shows."""
-
-    def tiles(self, lake: Snapshot) -> Sequence[Tile]:
-        """Key figures for the head of the page."""
-
-    def sections(self, lake: Snapshot) -> Sequence[Section]:
-        """Sections about the domain, in order."""
-
-
-def write_report(
-    lake: Lake,
-    out: Path | None = None,
-    *,
-    now: dt.datetime,
-    application: Contents | None = None,
-) -> Path:
+def write_report(lake: Lake, out: Path | None = None, *, now: dt.datetime) -> Path:
     """Write a page about the lake that needs no network and no other file.
 
     Args:
         lake: the lake.
         out: the file to write; if None, `lakehouse-report.html` in the home folder.
         now: the time of the report, from which ages are computed.
-        application: adds its key figures and sections.
 
     Returns:
         The file.
 
     Raises:
         LakehouseError: the lake has no table yet.
-        SettingsError: `out` is a folder.
+        SettingsError: `out` is a folder, or an exposure declares a part that cannot be drawn.
     """
     out = out or lake.settings.home_dir / "lakehouse-report.html"
     if out.is_dir():
@@ -69,11 +54,12 @@ def write_report(
         )
         raise LakehouseError(message)
     snapshot = Snapshot(lake)
+    declared = Declared(Manifest(target_path(lake.settings)))
     published = overview.published_state(snapshot)
-    tiles = [*(application.tiles(snapshot) if application else ()), overview.refused(snapshot)]
+    tiles = [*declared.tiles(snapshot), overview.refused(snapshot)]
     waiting = overview.waiting(lines)
     found = [
-        *(application.sections(snapshot) if application else ()),
+        *declared.sections(snapshot),
         section(
             snapshot, "waiting", "Incomplete and refused", lambda _: [waiting], overview.quarantine
         ),

@@ -1,18 +1,27 @@
 """Runs SQL without Spark on the tables of silver and gold as of one moment."""
 
+import re
 from typing import Any
 
 import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from gold.tables import published_tables
 from lake.tables.lake import Lake
 
-LAYERS = ("silver", "gold")
+MISSING = re.compile(r"table 'datafusion\.([\w.]+)' not found")
 
 
 class NotShownError(Exception):
-    """A part of the page has nothing to show yet. The message says why, and what to run."""
+    """A part of the page has nothing to show yet. The message says why, and what to run.
+
+    is_missing: whether a table does not exist yet.
+    """
+
+    def __init__(self, message: str, *, is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class Snapshot:
@@ -20,37 +29,40 @@ class Snapshot:
 
     def __init__(self, lake: Lake) -> None:
         self._sql = QueryBuilder()
-        self._tables = set()
-        for layer in LAYERS:
-            for table in lake.tables(layer).values():
-                self._sql.register(f'"{table.full_name}"', table.log())
-                self._tables.add(table.full_name)
+        tables = [*lake.tables("silver").values(), *published_tables(lake)]
+        for schema in sorted({"silver", "gold", *(table.spec.layer for table in tables)}):
+            self._sql.execute(f"create schema {schema}")
+        for table in tables:
+            self._sql.register(f'{table.spec.layer}."{table.spec.name}"', table.log())
 
-    def rows(self, sql: str, *tables: str) -> list[dict[str, Any]]:
-        """The rows of a query's result, which should be small, because it is held in memory.
+    def table(self, sql: str) -> pa.Table:
+        """The result of a query, which should be small, because it is held in memory.
 
         DataFusion runs the query and aggregates in a stream.
 
         Args:
-            sql: the query, with table names in quotes, such as `"gold.customers"`.
-            tables: the tables that the query reads.
+            sql: the query, which names tables as `gold.customers`.
 
         Raises:
-            NotShownError: a table does not exist or lacks a column.
+            NotShownError: a table does not exist, or the query is not valid.
         """
-        for table in tables:
-            if table not in self._tables:
-                layer = table.split(".")[0]
-                message = f"{table} is not built yet. Run `lakehouse {layer} --available-now`."
-                raise NotShownError(message)
         try:
-            found: list[dict[str, Any]] = pa.table(self._sql.execute(sql).read_all()).to_pylist()
+            return pa.table(self._sql.execute(sql).read_all())
         except DeltaError as error:
-            message = f"{' and '.join(tables)} cannot be shown: {str(error).splitlines()[0]}"
+            said = str(error).splitlines()[0]
+            if missing := MISSING.search(said):
+                layer = "silver" if missing[1].startswith("silver.") else "gold"
+                message = f"{missing[1]} is not built yet. Run `lakehouse {layer} --available-now`."
+                raise NotShownError(message, is_missing=True) from error
+            message = f"the query is refused: {said}"
             raise NotShownError(message) from error
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a query's result. Errors are those of `table`."""
+        found: list[dict[str, Any]] = self.table(sql).to_pylist()
         return found
 
-    def row(self, sql: str, *tables: str) -> dict[str, Any]:
-        """The only row of a query's result. Arguments and errors are those of `rows`."""
-        [found] = self.rows(sql, *tables)
+    def row(self, sql: str) -> dict[str, Any]:
+        """The only row of a query's result. Errors are those of `table`."""
+        [found] = self.rows(sql)
         return found

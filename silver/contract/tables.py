@@ -118,13 +118,18 @@ def own_columns(topic: Topic) -> list[Column]:
     return [*field_columns(topic), *hashes]
 
 
-def _protection(topic: Topic, lookups: dict[str, Topic] | None = None) -> dict[str, str]:
-    """The property that says what gold sees of a table; empty if gold sees everything."""
+def _protection(
+    topic: Topic, lookups: dict[str, Topic] | None = None, *, has_hashes: bool = True
+) -> dict[str, str]:
+    """The property that says what gold sees of a table; empty if gold sees everything.
+
+    Without columns for hashes, fields that are hashed elsewhere are masked.
+    """
     found = {}
     for name, spec in topic.fields.items():
         if spec.is_protected:
-            is_null = spec.personal == "mask" and spec.type != "string"
-            found[snake_case(name)] = "null" if is_null else str(spec.personal)
+            how = str(spec.personal) if has_hashes else "mask"
+            found[snake_case(name)] = "null" if how == "mask" and spec.type != "string" else how
     for lookup, target in (lookups or {}).items():
         names = [snake_case(name) for name, spec in target.fields.items() if spec.is_protected]
         found |= {f"{lookup}.{name}": "leave out" for name in names}
@@ -209,7 +214,13 @@ def history_table(topic: Topic) -> TableSpec:
             *([mark] if topic.truncates else []),
             *_MADE_FROM,
         ),
-        _statistics([*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]),
+        {
+            **_statistics(
+                [*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]
+            ),
+            **CHANGE_FEED,
+            **_protection(topic, has_hashes=False),
+        },
         _names(topic),
         clustered_by=tuple(topic.key_columns),
     )

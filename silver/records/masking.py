@@ -2,7 +2,7 @@
 
 Silver keeps the values, and adds the hashes of fields that are hashed. A table property says what
 gold may see of each table. The macro that opens a snapshot for dbt reads this property
-(`dbt_project/macros/protected.sql`), so a plain `dbt build` is protected, too.
+(`gold/package/macros/protected.sql`), so a plain `dbt build` is protected, too.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from lake.tables.spec import TableSpec
 from lake.tables.table import Table
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
-from silver.contract.tables import PERSONAL, enriched_table, state_table
+from silver.contract.tables import PERSONAL, enriched_table, history_table, state_table
 
 FINGERPRINT = "lakehouse.pseudonym_secret"  # property: fingerprint of the key of the hashes
 
@@ -58,9 +58,12 @@ def require_secret(lake: Lake) -> None:
 
 
 def protected_tables(topics: TopicFile) -> list[TableSpec]:
-    """The tables of silver that gold may read."""
-    events = [enriched_table(topic, topics) for topic in topics.events()]
-    return [*(state_table(topic) for topic in topics.changelogs()), *events]
+    """The tables of silver that gold may read, and that hold fields of messages."""
+    return [
+        *(state_table(topic) for topic in topics.changelogs()),
+        *(history_table(topic) for topic in topics.changelogs() if topic.history),
+        *(enriched_table(topic, topics) for topic in topics.events()),
+    ]
 
 
 def protect(spark: SparkSession, lake: Lake) -> None:

@@ -27,7 +27,7 @@ from model import Message, Position
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
-from gold.publish import last_published
+from gold.tables import last_published
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from lakehouse.operate.publish import create_topics

@@ -41,8 +41,8 @@ from bronze.ingest import ingest
 from bronze.replay import replay_topic
 from gold.lock import alone
 from gold.own import marked
-from gold.publish import last_published, publish, undo_unpublished
-from gold.tables import BUILT
+from gold.publish import publish, undo_unpublished
+from gold.tables import BUILT, last_published
 from gold.tables import CUTS as GOLD_CUTS
 from lake.durable import PRIVATE
 from lake.settings.settings import SHOP_TOPICS, LakeSettings, load_settings

@@ -13,14 +13,13 @@ from gold_checks import assert_gold_is_right, published, versions
 from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
 
-from gold.build import PROJECT, build_gold
+from gold.build import build_gold
 from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
-from gold.publish import last_published
 from gold.refresh import keep_fresh
-from gold.tables import RUNS
-from lake.settings.settings import LakeSettings
+from gold.tables import RUNS, last_published
+from lake.settings.settings import SHOP_DBT, LakeSettings
 from lake.tables.lake import Lake
 from silver.audit.snapshots import latest_snapshot
 
@@ -58,7 +57,7 @@ def test_the_first_build_creates_tests_and_publishes_every_mart(
 def test_tests_of_single_rows_are_constraints(gold: BuildResult, shop_lake: ShopLake) -> None:
     """The shop's YAML, read here on its own, says which tests there are."""
     declared = {}
-    for file in (PROJECT / "models").rglob("*.yml"):
+    for file in (SHOP_DBT / "models").rglob("*.yml"):
         for model in yaml.safe_load(file.read_text()).get("models", ()):
             tests = [t for each in (model, *model["columns"]) for t in each.get("data_tests", ())]
             declared[model["name"]] = sum("relationships" not in test for test in tests)

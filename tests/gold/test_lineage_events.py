@@ -9,7 +9,7 @@ import pytest
 from collector import Collector, collecting
 
 from gold.lineage_events import JOB, GoldRun
-from gold.publish import GoldSnapshot
+from gold.tables import GoldSnapshot
 from lake.observe.lineage_events import the_emitter
 from lake.settings.settings import load_settings
 from lake.tables.lake import Lake

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gold.dbt.process import PROJECT
+from lake.settings.settings import SHOP_DBT
 
 SECRET = "hush-4711"  # noqa: S105 - nobody's  # pragma: allowlist secret
 TARGETS = {
@@ -30,7 +30,7 @@ def parse(target: str, folder: Path, given: dict[str, str]) -> subprocess.Comple
     own = {"DBT_TARGET_PATH": str(folder / "target"), "DBT_LOG_PATH": str(folder / "logs")}
     return subprocess.run(
         [Path(sys.executable).with_name("dbt"), "parse", "--target", target],
-        cwd=PROJECT,
+        cwd=SHOP_DBT,
         env={"PATH": os.environ["PATH"], **own, **given},
         capture_output=True,
         text=True,

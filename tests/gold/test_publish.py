@@ -15,15 +15,8 @@ from pyspark.sql import SparkSession
 
 from gold.errors import GoldError
 from gold.own import marked
-from gold.publish import (
-    MANY_FILES,
-    GoldSnapshot,
-    last_published,
-    note_versions,
-    publish,
-    undo_unpublished,
-)
-from gold.tables import BUILT, CUTS
+from gold.publish import MANY_FILES, note_versions, publish, undo_unpublished
+from gold.tables import BUILT, CUTS, GoldSnapshot, last_published
 from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
 
@@ -70,7 +63,7 @@ def test_marts_show_what_was_built_and_others_stay_private(lake: Lake, said: lis
     assert (made.silver_batch, made.built_versions) == (7, {"sales": 0, "int_lines": 0})
     assert made.versions == {"sales": lake.named("gold", "sales").newest_version()}
     [create] = said
-    assert create.startswith("CREATE TABLE IF NOT EXISTS gold.`sales` USING delta LOCATION '")
+    assert create.startswith("CREATE TABLE IF NOT EXISTS `gold`.`sales` USING delta LOCATION '")
     assert "it\\'s" in create
 
 

@@ -9,8 +9,7 @@ from gold_changes import Changes
 from planted_shop import ACCOUNTS, FAITH
 from shop_lake import ShopLake
 
-from gold.publish import last_published
-from gold.tables import BUILT
+from gold.tables import BUILT, last_published
 from lake.tables.lake import Lake
 from shop.evaluate import evaluate_recommendations
 

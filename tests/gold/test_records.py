@@ -11,9 +11,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bronze.upkeep import MANY_SMALL_FILES
-from gold.publish import last_published
 from gold.records import append_record
-from gold.tables import CUTS, RUNS
+from gold.tables import CUTS, RUNS, last_published
 from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY

@@ -22,14 +22,14 @@ from live_shop import until
 from planted_shop import write_rows
 from shop_lake import ShopLake
 
-from gold.build import PROJECT, build_gold, prepare_build
+from gold.build import build_gold, prepare_build
 from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
 from gold.sql_client import query_endpoint
 from gold.tables import RUNS
-from lake.settings.settings import LakeSettings
+from lake.settings.settings import SHOP_DBT, LakeSettings
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY
 from lake.tables.sql import delta_at
@@ -98,17 +98,16 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
     readable = _readable(settings)
 
     project = folder / "project"
-    shutil.copytree(PROJECT, project)
+    shutil.copytree(SHOP_DBT, project)
     never = (
         "select invoice_id, price from {{ ref('stg_orders') }}"  # early: most models are skipped
     )
     (project / "tests" / "assert_nothing_is_sold.sql").write_text(never)
     with (project / "models" / "staging" / "stg_items.yml").open("a") as items:
         items.write(FREE)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("gold.build.PROJECT", project)
-        with pytest.raises(GoldError) as error:
-            build_gold(Lake(settings))
+    other = settings.model_copy(update={"dbt_project": project})
+    with pytest.raises(GoldError) as error:
+        build_gold(Lake(other))
     # dbt would take the older file of the real project for the one that it has read.
     (target_path(settings) / "partial_parse.msgpack").unlink()
     when_failed = _readable(settings)
@@ -175,7 +174,7 @@ def bare_dbt(
     own = {"DBT_TARGET_PATH": str(folder / "target"), "DBT_LOG_PATH": str(folder / "logs")}
     return subprocess.run(
         [Path(sys.executable).with_name("dbt"), "build", "--select", select],
-        cwd=PROJECT,
+        cwd=SHOP_DBT,
         env=environment(settings) | own | {"LAKEHOUSE_DBT_SCHEMA": schema},
         capture_output=True,
         text=True,

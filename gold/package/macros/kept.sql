@@ -66,9 +66,10 @@
 {% endmacro %}
 
 
-{# Overrides dbt-spark's macro, so that the table has the constraints that are tests of the model. #}
+{# Overrides dbt-spark's macro, so that the table records its changes, from which other models are kept,
+   and has the constraints that are tests of the model. #}
 {% macro lakehouse__tblproperties_clause() %}
-    {% set found = {} %}
+    {% set found = {"delta.enableChangeDataFeed": "true"} %}
     {% do found.update(config.get("tblproperties") or {}) %}
     {% for name, check in adapter.constraints(model.unique_id, graph.nodes.values()).items() %}
         {% do found.update({"delta.constraints." ~ name: check}) %}
@@ -102,7 +103,7 @@
             }}) %}
         {% else %}
             {% do found.update({node.relation_name: {
-                "table": node.relation_name, "begin": run.published.built.get(node.name),
+                "table": node.relation_name, "begin": run.published.built.get(node.alias),
                 "end": none, "columns": "*",
             }}) %}
         {% endif %}

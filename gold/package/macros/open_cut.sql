@@ -12,6 +12,7 @@
 {% macro open_cut() %}
     {% if execute and flags.WHICH in ("build", "run") %}
         {% do require_own_schema() %}
+        {% do require_snapshots() %}
         {% set silver = latest_cut() %}
         {% set published = last_published() %}
         {% do create_beside(cut_schema()) %}
@@ -74,6 +75,24 @@
 {% endmacro %}
 
 
+{# Fail if a source reads silver as it is now. Models that are built one after another would then
+   show different states, and see what `protected.sql` hides. #}
+{% macro require_snapshots() %}
+    {% for source in graph.sources.values() if source.schema == "silver" %}
+        {% do exceptions.raise_compiler_error(
+            "the source " ~ source.source_name ~ "." ~ source.name ~ " in " ~ source.original_file_path
+            ~ " reads the schema silver, which changes while gold is built; `lakehouse gold sources`"
+            ~ " writes sources that read a snapshot"
+        ) %}
+    {% endfor %}
+{% endmacro %}
+
+
+{# Overrides dbt's macro. Each run builds all its models in one schema. A model with a schema of its
+   own is published to that schema instead of `gold`. #}
+{% macro lakehouse__generate_schema_name(custom_schema_name, node) %}{{ return(target.schema) }}{% endmacro %}
+
+
 {# A text, escaped to stand between the quotes of a SQL string. #}
 {% macro literal(text) %}{{ return(text | replace("\\", "\\\\") | replace("'", "\\'")) }}{% endmacro %}
 
@@ -103,9 +122,26 @@
     {% endif %}
     {% set versions = fromjson(rows[0][1]) %}
     {% for source in graph.sources.values() if source.schema == cut_schema() %}
-        {% do versions.setdefault(source.source_name ~ "." ~ source.identifier, 0) %}
+        {% set table = source.source_name ~ "." ~ source.identifier %}
+        {% if table not in versions %}
+            {% do require_table(source, table) %}
+            {% do versions.update({table: 0}) %}
+        {% endif %}
     {% endfor %}
     {{ return({"batch": rows[0][0], "versions": versions}) }}
+{% endmacro %}
+
+
+{# Fail if a source is no table of silver. #}
+{% macro require_table(source, table) %}
+    {% if adapter.get_relation(none, source.source_name, source.identifier) is none %}
+        {% do exceptions.raise_compiler_error(
+            "the source " ~ table ~ " in " ~ source.original_file_path ~ " does not exist: the topic file"
+            ~ " does not declare it, or silver has not run since it does. `lakehouse gold sources` writes"
+            ~ " the sources of the topic file; remove models that read others, or name the dbt project"
+            ~ " of this topic file (dbt_project in lakehouse.toml)"
+        ) %}
+    {% endif %}
 {% endmacro %}
 
 
@@ -150,7 +186,7 @@
     {% set tables = graph.nodes.values() | selectattr("resource_type", "equalto", "model")
         | selectattr("config.materialized", "in", ["table", "incremental", "kept"]) %}
     {% for node in tables
-        if node.name not in built
+        if node.alias not in built
         and (target.schema == "gold_build" or node.unique_id in selected_resources) %}
         {% set table = adapter.get_relation(none, node.schema, node.alias) %}
         {% if table is not none %}

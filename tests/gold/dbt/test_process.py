@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from pydantic import SecretStr
 
-from gold.dbt.process import PROJECT, dbt_environment, person_columns, target_path
+from gold.dbt.process import dbt_environment, target_path
 from lake.settings.settings import load_settings
 
 
@@ -32,14 +31,3 @@ def test_dbt_gets_a_password_only_if_there_is_one(tmp_path: Path, password: str 
         settings = settings.model_copy(update={"sql_password": SecretStr(password)})
     found = dbt_environment(settings, tmp_path, "gold_build")
     assert found.get("DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD") == password
-
-
-def test_the_columns_that_identify_a_person_are_columns_of_models() -> None:
-    columns = {
-        column["name"]
-        for file in (PROJECT / "models").rglob("*.yml")
-        for model in yaml.safe_load(file.read_text()).get("models", [])
-        for column in model["columns"]
-    }
-    assert person_columns()
-    assert {*person_columns()} <= columns

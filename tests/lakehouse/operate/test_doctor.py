@@ -17,9 +17,8 @@ from shop_lake import ShopLake
 from topic import LiveTopic, Outgoing, events
 
 from bronze.ingest import subscription
-from gold.build import PROJECT
 from gold.sql_client import SqlError
-from lake.settings.settings import LakeSettings, load_settings
+from lake.settings.settings import SHOP_DBT, LakeSettings, load_settings
 from lake.streams.checkpoint import IDENTITY, UNFINISHED, claim
 from lake.streams.supervisor import GIVEN_UP
 from lake.tables.lake import Lake
@@ -86,7 +85,7 @@ def test_jars_that_differ_from_the_lock_are_reported(tmp_path: Path) -> None:
 
 
 def test_an_unknown_variable_is_reported_with_the_nearest_setting() -> None:
-    profiles = (PROJECT / "profiles.yml").read_text()
+    profiles = (SHOP_DBT / "profiles.yml").read_text()
     read_by_dbt = dict.fromkeys(re.findall(r"LAKEHOUSE_\w+", profiles), "x")
     only(doctor.variables({**read_by_dbt, "LAKEHOUSE_RESTARTS": "1", "PATH": "x"}), "ok")
     says = ("LAKEHOUSE_RESTART is not a setting", "Did you mean LAKEHOUSE_RESTARTS?")

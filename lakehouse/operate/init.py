@@ -1,0 +1,107 @@
+"""`lakehouse init`: makes a project, from an example that is shipped with the lakehouse.
+
+A project is a folder with `lakehouse.toml`, which names a topic file and a dbt project. All
+commands work in such a folder.
+"""
+
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from gold.dbt.project import FILE as DBT_FILE
+from gold.dbt.project import PROFILES, DbtProject
+from gold.dbt.sources import write_sources
+from lake.settings.settings import SHOP_DBT
+from lake.topics.topic_file import load_topics
+from pulsar_spark.errors import SettingsError
+
+SETTINGS = "lakehouse.toml"
+TOPICS = "topics.toml"
+SAMPLE = "sample"
+DBT = "dbt"
+START = "start"  # the example of a project without a domain of its own
+LEFT_BY_RUNS = (".lakehouse", "target", "logs", "dbt_packages", "__pycache__")
+_HERE = Path(__file__).resolve()
+
+
+def examples() -> dict[str, Path]:
+    """The folders of the shipped examples, by name."""
+    places = [_HERE.parents[1] / "examples", _HERE.parents[2] / "examples"]  # wheel, checkout
+    folder = next(place for place in places if place.is_dir())
+    return {each.name: each for each in sorted(folder.iterdir()) if (each / SETTINGS).is_file()}
+
+
+def init(folder: Path, *, example: str = START, dbt: Path | None = None) -> list[Path]:
+    """Make a project. If this is interrupted, the folder is as it was.
+
+    Args:
+        folder: the folder to make. Its name becomes that of the dbt project.
+        example: the example that is copied, one of `examples`.
+        dbt: an existing dbt project, which is used instead of the example's and not changed.
+
+    Returns:
+        The files that were written, relative to the folder.
+
+    Raises:
+        SettingsError: the folder is not empty, there is no such example, or `dbt` holds no dbt
+            project.
+    """
+    known = examples()
+    if example not in known:
+        message = f"There is no example '{example}'. The examples are {', '.join(known)}."
+        raise SettingsError(message)
+    folder = folder.expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        message = f"{folder} is a file, so no project can be made there. Choose another name."
+        raise SettingsError(message)
+    if folder.is_dir() and any(folder.iterdir()):
+        message = (
+            f"{folder} is not empty, and `lakehouse init` overwrites nothing. Choose another name, "
+            "or an empty folder."
+        )
+        raise SettingsError(message)
+    if dbt is not None and not (dbt.expanduser() / DBT_FILE).is_file():
+        message = f"{dbt} holds no dbt project, because it has no {DBT_FILE}. Correct --dbt."
+        raise SettingsError(message)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
+        made = Path(place) / folder.name
+        left_out = (*LEFT_BY_RUNS, *([DBT] if dbt else []))
+        shutil.copytree(known[example], made, ignore=shutil.ignore_patterns(*left_out))
+        if dbt is None:
+            _finish_dbt(made, folder.name)
+        else:
+            _use_dbt(made / SETTINGS, dbt.expanduser().absolute())
+        files = sorted(file.relative_to(made) for file in made.rglob("*") if file.is_file())
+        made.replace(folder)
+    return files
+
+
+def _finish_dbt(project: Path, name: str) -> None:
+    """Name the dbt project, and add what it shares with all others: the profile and the sources."""
+    dbt = DbtProject(project / DBT)
+    shutil.copy(SHOP_DBT / PROFILES, dbt.folder)
+    file = dbt.folder / DBT_FILE
+    text = file.read_text(encoding="utf-8")
+    [old] = re.findall(r"^name: (\w+)$", text, re.MULTILINE)
+    new = dbt_name(name)
+    text = re.sub(rf"^name: {old}$", f"name: {new}", text, flags=re.MULTILINE)
+    text = re.sub(rf"^  {old}:$", f"  {new}:", text, flags=re.MULTILINE)
+    file.write_text(text, encoding="utf-8")
+    write_sources(dbt, load_topics(project / TOPICS))
+
+
+def dbt_name(name: str) -> str:
+    """A name as dbt allows it: letters, digits and underscores, and no digit in front."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII).lower()
+    return plain if plain[0].isalpha() or plain[0] == "_" else f"_{plain}"
+
+
+def _use_dbt(settings: Path, dbt: Path) -> None:
+    escaped = str(dbt).replace("\\", "\\\\").replace('"', '\\"')
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(
+        re.sub(r"^dbt_project = .*$", lambda _: f'dbt_project = "{escaped}"', text, flags=re.M),
+        encoding="utf-8",
+    )
