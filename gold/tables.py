@@ -1,4 +1,4 @@
-"""Gold's schemas and tables: those that gold keeps about itself, and those that it has published."""
+"""Gold's schemas and tables: those that gold keeps about itself, and those that are published."""
 
 import datetime as dt
 from dataclasses import dataclass

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ SPARKS = re.compile(r"\[[A-Z][A-Z_.0-9]{5,}\] (?!org\.).+(?:\n\s*- .+)*")
 FAILED = ("error", "fail", "runtime error")
 ENCOUNTERED = "Encountered an error:"  # dbt writes what follows when it cannot run at all
 STAMP = re.compile(r"^\d\d:\d\d:\d\d\s+")
+MACRO = "> "  # begins the lines with the macros that were running
 LONGEST = 600
 
 
@@ -80,6 +82,6 @@ def why_dbt_ended(text: str) -> str:
     """What dbt's log says about a run without results, on one line that ends with a full stop."""
     _, found, after = text.rpartition(ENCOUNTERED)
     lines = [STAMP.sub("", line).strip() for line in (after if found else text).splitlines()]
-    lines = [line for line in lines if line]
+    lines = [*takewhile(lambda line: line[:2] != MACRO, filter(None, lines))]
     said = " ".join(lines if found else lines[-1:])[:LONGEST] or "it printed nothing"
     return said if said.endswith(".") else f"{said}."

@@ -6,6 +6,6 @@ select
     count(*) as count_readings,
     min(value) as lowest,
     max(value) as highest,
-    sum(value) / count(*) as mean
+    round(avg(value), 2) as mean
 from {{ ref('stg_readings') }}
 group by 1, 2
