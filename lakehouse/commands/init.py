@@ -25,7 +25,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a project: settings, a topic file, sample data and a dbt project."""
-    from lakehouse.operate.init import START, init
+    from lakehouse.init import START, init
 
     files = init(name, example=example or START, dbt=dbt)
     typer.echo(f"Created {len(files)} files in {name}.")

@@ -40,7 +40,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def lake(spark: SparkSession, broker: Broker, settings: LakeSettings) -> ShopLake:
-    lake = ShopLake(spark, settings, load_topics(ROOT / "docs" / "bank.toml"))
+    lake = ShopLake(spark, settings, load_topics(ROOT / "examples" / "bank" / "topics.toml"))
     create_topics(Lake(settings, lake.topics))
     client = settings.connection.client()
     for topic in lake.topics.topics.values():

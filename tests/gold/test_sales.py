@@ -19,7 +19,7 @@ from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 from lakehouse.operate.publish import create_topics
 
-CLICKS = Path(__file__).resolve().parents[2] / "docs" / "clicks.toml"
+CLICKS = Path(__file__).resolve().parents[2] / "examples" / "clicks" / "topics.toml"
 Row = Mapping[str, Any]
 
 

@@ -12,7 +12,7 @@ from lakehouse.application import NEEDED, load_application, require_application
 from pulsar_spark.errors import SettingsError
 from shop import application as shop
 
-BANK = Path(__file__).parents[2] / "docs" / "bank.toml"
+BANK = Path(__file__).parents[2] / "examples" / "bank" / "topics.toml"
 
 
 def naming(module: str, folder: Path) -> TopicFile:
@@ -42,19 +42,18 @@ def test_a_module_that_does_not_exist_is_refused_by_name(tmp_path: Path) -> None
 
 
 def test_a_module_that_lacks_a_part_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="json is no application, because it lacks QUERIES"):
+    with pytest.raises(SettingsError, match="json is no application, because it lacks generate"):
         load_application(naming("json", tmp_path))
 
 
 def test_a_domain_of_ones_own_brings_its_own_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = [f"def {name}(*given): return given" for name in NEEDED if name != "QUERIES"]
-    (tmp_path / "own_bank.py").write_text("\n".join(["QUERIES = {}", *lines]))
+    lines = [f"def {name}(*given): return given" for name in NEEDED]
+    (tmp_path / "own_bank.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     found = require_application(naming("own_bank", tmp_path), "lakehouse generate")
     assert found.generate(tmp_path, 1.0, 7) == (tmp_path, 1.0, 7)
-    assert found.QUERIES == {}
     del sys.modules["own_bank"]
 
 

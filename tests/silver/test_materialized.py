@@ -23,7 +23,7 @@ from pulsar_spark.errors import LakehouseError, SettingsError
 from silver.materialized import create_views
 from silver.quarantine import Selection, replay
 
-PEOPLE = Path(__file__).resolve().parents[2] / "docs" / "people.toml"
+PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people" / "topics.toml"
 BEGIN = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
 
 Row = tuple[Any, ...]

@@ -49,7 +49,7 @@ id = "long"
 name = {{ type = "string", required = false }}
 """
 KEY = ["bank", "id"]
-PEOPLE = Path(__file__).resolve().parents[3] / "docs" / "people.toml"
+PEOPLE = Path(__file__).resolve().parents[3] / "examples" / "people" / "topics.toml"
 Send = Callable[[], None]
 
 

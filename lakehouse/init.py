@@ -1,7 +1,7 @@
 """`lakehouse init`: makes a project, from an example that is shipped with the lakehouse.
 
 A project is a folder with `lakehouse.toml`, which names a topic file and a dbt project. All
-commands work in such a folder.
+commands work in such a folder. An example without a topic file or a dbt project gets the shop's.
 """
 
 import re
@@ -12,8 +12,9 @@ from pathlib import Path
 from gold.dbt.project import FILE as DBT_FILE
 from gold.dbt.project import PROFILES, DbtProject
 from gold.dbt.sources import write_sources
-from lake.settings.settings import SHOP_DBT
-from lake.topics.topic_file import load_topics
+from lake.settings.settings import SHOP_DBT, SHOP_TOPICS
+from lake.topics.topic_file import TopicFile, load_topics
+from lakehouse.application import load_application
 from pulsar_spark.errors import SettingsError
 
 SETTINGS = "lakehouse.toml"
@@ -21,13 +22,14 @@ TOPICS = "topics.toml"
 SAMPLE = "sample"
 DBT = "dbt"
 START = "start"  # the example of a project without a domain of its own
+SCALE, SEED = 0.02, 1  # of generated samples
 LEFT_BY_RUNS = (".lakehouse", "target", "logs", "dbt_packages", "__pycache__")
 _HERE = Path(__file__).resolve()
 
 
 def examples() -> dict[str, Path]:
     """The folders of the shipped examples, by name."""
-    places = [_HERE.parents[1] / "examples", _HERE.parents[2] / "examples"]  # wheel, checkout
+    places = [_HERE.parent / "examples", _HERE.parents[1] / "examples"]  # wheel, checkout
     folder = next(place for place in places if place.is_dir())
     return {each.name: each for each in sorted(folder.iterdir()) if (each / SETTINGS).is_file()}
 
@@ -69,8 +71,13 @@ def init(folder: Path, *, example: str = START, dbt: Path | None = None) -> list
         made = Path(place) / folder.name
         left_out = (*LEFT_BY_RUNS, *([DBT] if dbt else []))
         shutil.copytree(known[example], made, ignore=shutil.ignore_patterns(*left_out))
+        if not (made / TOPICS).exists():
+            shutil.copy(SHOP_TOPICS, made / TOPICS)
+        topics = load_topics(made / TOPICS)
+        if application := load_application(topics):
+            application.generate(made / SAMPLE, SCALE, SEED)
         if dbt is None:
-            _finish_dbt(made, folder.name)
+            _finish_dbt(made, folder.name, topics)
         else:
             _use_dbt(made / SETTINGS, dbt.expanduser().absolute())
         files = sorted(file.relative_to(made) for file in made.rglob("*") if file.is_file())
@@ -78,10 +85,14 @@ def init(folder: Path, *, example: str = START, dbt: Path | None = None) -> list
     return files
 
 
-def _finish_dbt(project: Path, name: str) -> None:
+def _finish_dbt(project: Path, name: str, topics: TopicFile) -> None:
     """Name the dbt project, and add what it shares with all others: the profile and the sources."""
     dbt = DbtProject(project / DBT)
-    shutil.copy(SHOP_DBT / PROFILES, dbt.folder)
+    if dbt.folder.exists():
+        shutil.copy(SHOP_DBT / PROFILES, dbt.folder)
+        write_sources(dbt, topics)
+    else:
+        shutil.copytree(SHOP_DBT, dbt.folder, ignore=shutil.ignore_patterns(*LEFT_BY_RUNS))
     file = dbt.folder / DBT_FILE
     text = file.read_text(encoding="utf-8")
     [old] = re.findall(r"^name: (\w+)$", text, re.MULTILINE)
@@ -89,7 +100,6 @@ def _finish_dbt(project: Path, name: str) -> None:
     text = re.sub(rf"^name: {old}$", f"name: {new}", text, flags=re.MULTILINE)
     text = re.sub(rf"^  {old}:$", f"  {new}:", text, flags=re.MULTILINE)
     file.write_text(text, encoding="utf-8")
-    write_sources(dbt, load_topics(project / TOPICS))
 
 
 def dbt_name(name: str) -> str:

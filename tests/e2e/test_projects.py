@@ -1,0 +1,157 @@
+"""Tests projects of other domains from an empty folder to gold, by the commands that users run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from project import Project
+
+pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+Row = tuple[Any, ...]
+
+READINGS = """
+select
+    cast(measured_at as date), coalesce(site, 'unknown'), count(*)::bigint,
+    min(value), max(value), round(avg(value), 2)::decimal(12, 2)
+from readings left join sensors on sensor_id = sensors.id
+group by 1, 2
+"""
+BANK = {
+    "gold.debits": """
+        select trans_id, account_id, customer_id, operation, amount, fulldatewithtime
+        from transactions where type = 'Debit'""",
+    "gold.credits": """
+        select trans_id, account_id, customer_id, operation, amount, fulldatewithtime
+        from transactions where type = 'Credit'""",
+    "gold.account_balances": """
+        select account_id, arg_max(balance, (fulldatewithtime, trans_id)), max(fulldatewithtime)
+        from transactions group by account_id""",
+    "gold.top_transactions_by_day": """
+        select day, place, trans_id, account_id, amount
+        from (
+            select *, fulldatewithtime::date as day,
+                row_number() over (partition by day order by amount desc, trans_id) as place
+            from transactions
+        ) where place <= 3""",
+    "gold.turnover_by_region": """
+        select date_trunc('month', fulldatewithtime), coalesce(region, 'unknown'),
+            count(*)::bigint, coalesce(sum(amount) filter (type = 'Credit'), 0)::decimal(22, 2),
+            coalesce(sum(amount) filter (type = 'Debit'), 0)::decimal(22, 2)
+        from transactions
+        left join accounts using (account_id)
+        left join districts using (district_id)
+        group by 1, 2""",
+}
+PEOPLE = {
+    "gold.favourites_by_account": """
+        with people as (
+            select id, arg_max(op, rowid) as op, arg_max(account_id, rowid) as account_id
+            from people group by id having arg_max(op, rowid) <> 'd'
+        ),
+        colours as (select person_id, arg_max(colour, rowid) as colour from colours group by 1),
+        cheeses as (select person_id, arg_max(cheese, rowid) as cheese from cheeses group by 1)
+        select account_id, count(*)::bigint, count(distinct colour)::bigint, count(cheese)::bigint
+        from people
+        left join colours on people.id = colours.person_id
+        left join cheeses on people.id = cheeses.person_id
+        group by account_id"""
+}
+
+
+def oracle(project: Project, sql: str) -> set[Row]:
+    """Return the rows of a query on the sample files, by DuckDB."""
+    known = duckdb.connect()
+    for file in (project.folder / "sample").glob("*.csv"):
+        known.execute(f"create table {file.stem} as from read_csv('{file}', all_varchar = true)")
+    kinds = {"amount": "decimal(12,2)", "balance": "decimal(12,2)", "value": "decimal(10,2)"}
+    for name, column in known.execute(
+        "select table_name, column_name from information_schema.columns"
+    ).fetchall():
+        kind = kinds.get(column) or ("timestamptz" if column.endswith(("_at", "time")) else None)
+        if kind:
+            known.execute("set timezone = 'UTC'")
+            known.execute(f'alter table {name} alter "{column}" type {kind}')
+    return {tuple(map(plain, row)) for row in known.execute(sql).fetchall()}
+
+
+def plain(value: Any) -> Any:
+    """Times compare as text, because DuckDB and Arrow write their zones differently."""
+    return value.isoformat()[:19] if hasattr(value, "hour") else value
+
+
+def found(project: Project, table: str) -> set[Row]:
+    rows = project.rows(table)
+    shown = {tuple(map(plain, row.values())) for row in rows}
+    assert len(shown) == len(rows)
+    return shown
+
+
+def test_a_new_project_runs_by_the_commands_that_init_prints(tmp_path: Path) -> None:
+    project = Project(tmp_path / "plant")
+    first, _, cd, up, publish, gold, _ = project.printed.splitlines()
+    assert first.startswith("Created ")
+    assert (cd.split(), up.split()) == (["cd", "plant"], ["lakehouse", "up"])
+    declared = project.folder / "dbt" / "dbt_project.yml"
+    own_schema = declared.read_text().replace("    marts:", "    marts:\n      +schema: plant")
+    with project.up():
+        project.run(*publish.partition("#")[0].split()[1:])
+        project.run(*gold.split()[1:])
+        assert found(project, "gold.readings_by_day") == oracle(project, READINGS)
+        shown = project.run(
+            "sql", "--format", "json", "select count(*) as n from gold.readings_by_day"
+        )
+        assert json.loads(shown) == [{"n": len(project.rows("gold.readings_by_day"))}]
+        assert "kept by day, site" in project.run("gold", "explain", "readings_by_day")
+
+        declared.write_text(own_schema)
+        topics = project.folder / "topics.toml"
+        topics.write_text(
+            topics.read_text().replace(
+                "unit = {", 'floor = { type = "int", required = false }\nunit = {'
+            )
+        )
+        project.run("gold", "--available-now")
+        assert found(project, "plant.readings_by_day") == oracle(project, READINGS)
+        project.run("savepoint", "create", "before")
+        project.run("report")
+    sources = project.folder / "dbt" / "models" / "staging" / "_silver__sources.yml"
+    assert "- name: floor" in sources.read_text()
+    saved = project.folder / ".lakehouse" / "lake" / "_savepoints" / "before.json"
+    assert "plant.readings_by_day" in json.loads(saved.read_text())["versions"]
+    with project.up():  # a new process has a new catalog
+        shown = project.run("sql", "--format", "csv", "show tables in plant")
+    assert "readings_by_day" in shown
+
+
+@pytest.mark.parametrize(
+    ("example", "marts"),
+    [("bank", BANK), pytest.param("people", PEOPLE, marks=pytest.mark.nightly)],
+)
+def test_an_example_gives_what_duckdb_computes_from_its_sample(
+    tmp_path: Path, example: str, marts: dict[str, str]
+) -> None:
+    project = Project(tmp_path / example, "--example", example)
+    project.run("demo", "--data", "sample")
+    for table, sql in marts.items():
+        assert found(project, table) == oracle(project, sql), table
+    if example == "bank":
+        forget_a_customer(project)
+
+
+def forget_a_customer(project: Project) -> None:
+    """One customer is forgotten; an account, a district and a number that look alike stay."""
+    customer = project.sample("transactions")[0]["customer_id"]
+    before = found(project, "gold.account_balances")
+    said = project.run("forget", customer, "--reason", "asked", "--yes", "--format", "json")
+    assert {part["found"] for part in json.loads(said)} == {0}
+    assert found(project, "gold.account_balances") == before
+    known = {row["customer_id"] for row in project.rows("gold.credits")}
+    assert customer not in known
+    assert (
+        sum(
+            name not in {r["customer_id"] for r in project.sample("transactions")} for name in known
+        )
+        == 1
+    )

@@ -1,0 +1,84 @@
+"""A project that `lakehouse init` has made, and the commands that users run in it."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from live_shop import until
+
+from lakehouse.runtime.ports import free_port
+
+LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+SECRET = "of one project, and of no other use"  # noqa: S105  # pragma: allowlist secret
+SECONDS = 300
+
+
+class Project:
+    """A project in a new folder, with ports of its own."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        """Make the project with `lakehouse init NAME`."""
+        ports = {name: free_port() for name in ("broker", "admin", "sql")}
+        self.env = {
+            **os.environ,
+            "PATH": f"{LAKEHOUSE.parent}{os.pathsep}{os.environ['PATH']}",
+            "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{ports['broker']}",
+            "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{ports['admin']}",
+            "LAKEHOUSE_SQL_PORT": str(ports["sql"]),
+            "LAKEHOUSE_PSEUDONYM_SECRET": SECRET,
+        }
+        self.folder = folder.parent
+        self.printed = self.run("init", folder.name, *options)
+        self.folder = folder
+
+    def run(self, *command: str) -> str:
+        """Run a command of `lakehouse`, which must succeed, and return what it prints."""
+        done = subprocess.run(
+            [LAKEHOUSE, *command],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+        )
+        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    @contextmanager
+    def up(self) -> Iterator[None]:
+        """Run `lakehouse up` during the block, and stop it with Ctrl-C."""
+        said = self.folder / "up.log"
+        with said.open("w") as log:
+            running = subprocess.Popen(
+                [LAKEHOUSE, "up"], cwd=self.folder, env=self.env, stdout=log, stderr=log
+            )
+        try:
+            until(lambda: "Running." in said.read_text() or running.poll() is not None, "`up`")
+            assert running.poll() is None, said.read_text()
+            yield
+        finally:
+            running.send_signal(signal.SIGINT)
+            running.wait(SECONDS)
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """Return the rows of a table as readers of its path see them."""
+        layer, name = table.split(".")
+        found = DeltaTable(str(self.folder / ".lakehouse" / "lake" / layer / name))
+        rows: list[dict[str, Any]] = pa.table(found.scan()).to_pylist()
+        return rows
+
+    def sample(self, topic: str) -> list[dict[str, str]]:
+        """Return the rows of a file with sample data."""
+        file = self.folder / "sample" / f"{topic}.csv"
+        with file.open(encoding="utf-8", newline="") as lines:
+            return list(csv.DictReader(lines))
