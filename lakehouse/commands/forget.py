@@ -29,7 +29,7 @@ def forget(
 ) -> None:
     """Erase a person from all layers and old versions, after asking, and verify the result.
 
-    Orders stay, under a pseudonym. Stop the streams and gold first. All old versions of the tables
+    Events stay, under a pseudonym. Stop the streams and gold first. All old versions of the tables
     that held data of the person are deleted, and gold is rebuilt. The exit code is 1 if anything is
     left.
     """

@@ -1,6 +1,9 @@
 """Tests projects of other domains from an empty folder to gold, by the commands that users run."""
 
+import contextlib
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,21 @@ from project import Project
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 Row = tuple[Any, ...]
 
+TUTORIAL = (Path(__file__).parents[2] / "docs" / "own-domain.md").read_text()
+STEP = re.compile(
+    r"(`(?P<file>[^`\n]+)`\n)?```(?P<language>\w+)\n(?P<text>.*?)```", flags=re.DOTALL
+)
 READINGS = """
 select
     cast(measured_at as date), coalesce(site, 'unknown'), count(*)::bigint,
     min(value), max(value), round(avg(value), 2)::decimal(12, 2)
 from readings left join sensors on sensor_id = sensors.id
 group by 1, 2
+"""
+ALARMS = """
+select coalesce(site, 'unknown'), count(*)::bigint, max(level::int)
+from alarms left join sensors on sensor_id = sensors.id
+group by 1
 """
 BANK = {
     "gold.debits": """
@@ -88,41 +100,58 @@ def found(project: Project, table: str) -> set[Row]:
     return shown
 
 
-def test_a_new_project_runs_by_the_commands_that_init_prints(tmp_path: Path) -> None:
-    project = Project(tmp_path / "plant")
-    first, _, cd, up, publish, gold, _ = project.printed.splitlines()
-    assert first.startswith("Created ")
-    assert (cd.split(), up.split()) == (["cd", "plant"], ["lakehouse", "up"])
-    declared = project.folder / "dbt" / "dbt_project.yml"
-    own_schema = declared.read_text().replace("    marts:", "    marts:\n      +schema: plant")
-    with project.up():
-        project.run(*publish.partition("#")[0].split()[1:])
-        project.run(*gold.split()[1:])
-        assert found(project, "gold.readings_by_day") == oracle(project, READINGS)
-        shown = project.run(
-            "sql", "--format", "json", "select count(*) as n from gold.readings_by_day"
-        )
-        assert json.loads(shown) == [{"n": len(project.rows("gold.readings_by_day"))}]
-        assert "kept by day, site" in project.run("gold", "explain", "readings_by_day")
-
-        declared.write_text(own_schema)
-        topics = project.folder / "topics.toml"
-        topics.write_text(
-            topics.read_text().replace(
-                "unit = {", 'floor = { type = "int", required = false }\nunit = {'
-            )
-        )
-        project.run("gold", "--available-now")
-        assert found(project, "plant.readings_by_day") == oracle(project, READINGS)
-        project.run("savepoint", "create", "before")
-        project.run("report")
-    sources = project.folder / "dbt" / "models" / "staging" / "_silver__sources.yml"
-    assert "- name: floor" in sources.read_text()
-    saved = project.folder / ".lakehouse" / "lake" / "_savepoints" / "before.json"
-    assert "plant.readings_by_day" in json.loads(saved.read_text())["versions"]
+@pytest.mark.nightly
+def test_the_tutorial_runs_as_printed(tmp_path: Path) -> None:
+    """Its commands are those that `lakehouse init` prints, and some more."""
+    steps = list(STEP.finditer(TUTORIAL))
+    assert [step["language"] for step in steps].count("sh") == 6
+    project: Project | None = None
+    said: dict[str, str] = {}
+    with contextlib.ExitStack() as running:
+        for step in steps:
+            if step["file"]:
+                assert project
+                with (project.folder / step["file"]).open("a") as file:
+                    file.write(step["text"])
+                continue
+            for command in step["text"].splitlines() if step["language"] == "sh" else ():
+                if command.startswith("lakehouse init "):
+                    project = Project(tmp_path / command.split()[2])
+                elif command == "lakehouse up":
+                    assert project
+                    running.close()
+                    running.enter_context(project.up())
+                elif project and command != f"cd {project.folder.name}":
+                    said[command] = project.run(*shlex.split(command)[1:])
+        assert project
+        assert "Created " in project.printed
+        printed = [line.partition("#")[0].strip() for line in project.printed.splitlines()[2:-1]]
+        assert {*printed} <= {*TUTORIAL.splitlines()}
+        check_the_plant(project, said)
     with project.up():  # a new process has a new catalog
         shown = project.run("sql", "--format", "csv", "show tables in plant")
-    assert "readings_by_day" in shown
+    assert "alarms_by_site" in shown
+
+
+def check_the_plant(project: Project, said: dict[str, str]) -> None:
+    assert found(project, "gold.readings_by_day") == oracle(project, READINGS)
+    assert found(project, "gold.alarms_by_site") == oracle(project, ALARMS)
+    shown = project.run("sql", "--format", "json", "select count(*) as n from gold.readings_by_day")
+    assert json.loads(shown) == [{"n": len(project.rows("gold.readings_by_day"))}]
+    assert "kept by site" in said["lakehouse gold explain alarms_by_site"]
+    sources = project.folder / "dbt" / "models" / "staging" / "_silver__sources.yml"
+    assert "- name: enriched_alarms" in sources.read_text()
+    page = (project.folder / ".lakehouse" / "lakehouse-report.html").read_text()
+    assert "<h2>Alarms</h2>" in page
+
+    declared = project.folder / "dbt" / "dbt_project.yml"
+    in_plant = declared.read_text().replace("    marts:", "    marts:\n      +schema: plant")
+    declared.write_text(in_plant)
+    project.run("gold", "--available-now")
+    assert found(project, "plant.alarms_by_site") == oracle(project, ALARMS)
+    project.run("savepoint", "create", "before")
+    saved = project.folder / ".lakehouse" / "lake" / "_savepoints" / "before.json"
+    assert "plant.alarms_by_site" in json.loads(saved.read_text())["versions"]
 
 
 @pytest.mark.parametrize(
