@@ -53,7 +53,7 @@ lint: $(VENV)/ready ## Check style, types, import direction and SQL, and scan fo
 	$(BIN)/mypy
 	$(BIN)/mypy deploy
 	$(BIN)/lint-imports
-	$(BIN)/sqlfluff lint dbt_project
+	$(BIN)/sqlfluff lint dbt_project examples
 	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook
 
 sbom: $(VENV)/ready ## Write a bill of materials of the locked packages to dist/sbom.json

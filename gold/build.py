@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult, NodeResult, read_results, why_dbt_ended
 from gold.dbt.sources import keep_in_step
 from gold.errors import GoldError
+from gold.kept.definitions import DEFINITIONS_ENV, Definitions, forget_definitions
 from gold.lineage import report_build
 from gold.lock import alone, require_whole
 from gold.own import require_own_views
@@ -40,6 +41,8 @@ from silver.records.masking import protection
 
 ROWS_SHOWN = 3
 PASSED = "passed_tests"  # file with the checksum of the tests that the published tables passed
+
+Gate = Mapping[str, object]
 
 log = structlog.get_logger()
 
@@ -82,19 +85,19 @@ class PreparedBuild:
         except SqlError as error:
             raise GoldError(str(error)) from error
         started_at = dt.datetime.now(dt.timezone.utc)
-        gate = protection(self.lake)
-        project = self.dbt.checksum(gate)
         before = last_published(self.lake)
-        changed = before is None or before.project != project
-        why = self._why_full(before, changed=changed)
-        if why and not self.full_refresh:
+        gate = protection(self.lake)
+        if known_definitions(self.lake, self.dbt, before, gate) is None:
+            forget_definitions(self.target)
+        why = "a full refresh was requested"
+        if not self.full_refresh and (why := why_whole(self.lake, self.dbt, before, gate) or ""):
             log.info("gold is rebuilt from scratch", reason=why)
         results = self.target / "run_results.json"
         results.unlink(missing_ok=True)
         versions: dict[str, int] = {}
-        if before and (why is None or self.select):
+        if before and (not why or self.select):
             versions = undo_unpublished(self.lake, before)
-        arguments = self._arguments(anew=why is not None)
+        arguments = self._arguments(anew=bool(why))
         with report_build(self.lake, self.target) as lineage:
             build = self._run_dbt(arguments, results)
             if build.failed or self.process.returncode:
@@ -105,13 +108,19 @@ class PreparedBuild:
                 self._note(started_at, "tested", build)
                 return build
             try:
-                lineage.published = self._publish(project, versions)
+                lineage.published = self._publish(self.dbt.checksum(gate), versions)
                 write_durably(self.target / PASSED, self.dbt.checksum_of_tests())
+                self._note_definitions(lineage.published, gate)
             except GoldError:
                 self._note(started_at, "failed", build)
                 raise
         self._note(started_at, "published", build)
         return BuildResult(build.nodes, lineage.published)
+
+    def _note_definitions(self, published: GoldSnapshot, gate: Gate) -> None:
+        models = Manifest(self.target).models
+        everywhere = self.dbt.checksum_of_all(gate)
+        Definitions.of(_publication(published), everywhere, models).write(self.target)
 
     def _run_dbt(self, arguments: list[str], results: Path) -> BuildResult:
         self.process.communicate(json.dumps(arguments).encode())
@@ -135,19 +144,6 @@ class PreparedBuild:
             f"Gold was not built: {said}. Readers still see the last published version. See "
             f"{self.log}."
         )
-
-    def _why_full(self, before: GoldSnapshot | None, *, changed: bool) -> str | None:
-        """Why all models must be built from scratch; None if they need not be."""
-        if self.full_refresh:
-            return "a full refresh was requested"
-        if before is None:
-            return "gold has not been published before"
-        if changed:
-            return "the models or the protection of personal fields have changed"
-        age = dt.datetime.now(dt.timezone.utc) - before.published_at
-        if age > dt.timedelta(days=self.lake.settings.history_days):
-            return f"changes since {before.published_at:%Y-%m-%d} are no longer kept"
-        return None
 
     def _arguments(self, *, anew: bool) -> list[str]:
         """The arguments of dbt.
@@ -222,6 +218,7 @@ def prepare_build(
                 | {
                     "LAKEHOUSE_BUILD": build,
                     "LAKEHOUSE_TESTS_KNOWN": str(known).lower(),
+                    DEFINITIONS_ENV: str(target),
                 },
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -250,6 +247,51 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
         prepare_build(lake, select=select, full_refresh=full_refresh) as build,
     ):
         return build.run()
+
+
+def why_whole(
+    lake: Lake, project: DbtProject, before: GoldSnapshot | None, gate: Gate
+) -> str | None:
+    """Why the next build must build all models from scratch.
+
+    Args:
+        lake: the lake.
+        project: its dbt project.
+        before: the last publication.
+        gate: what gold may see of silver (`protection`).
+
+    Returns:
+        The reason; None if only models whose definitions have changed are built from scratch.
+    """
+    if before is None:
+        return "gold has not been published before"
+    if before.project != project.checksum(gate):
+        if known_definitions(lake, project, before, gate) is None:
+            return "what all models depend on has changed, or the last build was made elsewhere"
+        if project.may_be_incremental:
+            return "the project has changed, and has seeds or incremental models"
+    age = dt.datetime.now(dt.timezone.utc) - before.published_at
+    if age > dt.timedelta(days=lake.settings.history_days):
+        return f"changes since {before.published_at:%Y-%m-%d} are no longer kept"
+    return None
+
+
+def known_definitions(
+    lake: Lake, project: DbtProject, before: GoldSnapshot | None, gate: Gate
+) -> Definitions | None:
+    """The definitions of the models that were published; None if not known or not comparable.
+
+    Arguments as in `why_whole`.
+    """
+    known = Definitions.read(target_path(lake.settings))
+    if known is None or before is None:
+        return None
+    wanted = _publication(before), project.checksum_of_all(gate)
+    return known if (known.publication, known.everywhere) == wanted else None
+
+
+def _publication(snapshot: GoldSnapshot) -> str:
+    return snapshot.published_at.isoformat()
 
 
 def _known_tests(target: Path) -> str | None:

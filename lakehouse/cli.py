@@ -14,6 +14,7 @@ from lakehouse.commands import (
     gold,
     init,
     metastore,
+    plan,
     publish,
     quarantine,
     replay,
@@ -40,6 +41,7 @@ app.add_typer(savepoint.commands, name="savepoint", no_args_is_help=True)
 app.add_typer(sql_user.commands, name="sql-user", no_args_is_help=True)
 for command in (
     init.init,
+    plan.plan,
     *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),

@@ -28,6 +28,7 @@ FOLDERS = {
 }
 # The folders that decide what the tables hold. Tests and docs do not.
 MADE_FROM = ("model-paths", "macro-paths", "seed-paths", "snapshot-paths")
+TEXTS = (".sql", ".yml", ".yaml")
 TESTED_BY = ("model-paths", "macro-paths", "test-paths")
 
 
@@ -95,6 +96,25 @@ class DbtProject:
         files += sorted((self.folder / "dbt_packages").rglob("*.sql"))
         files += sorted((PACKAGE / "macros").glob("*.sql"))
         return _checksum(files, [json.dumps(gate).encode()] if gate else [])
+
+    def checksum_of_all(self, gate: Mapping[str, object]) -> str:
+        """A checksum of what determines the rows of all models: what they may see, and our macros.
+
+        Args:
+            gate: as in `checksum`.
+        """
+        return _checksum(sorted((PACKAGE / "macros").glob("*.sql")), [json.dumps(gate).encode()])
+
+    @property
+    def may_be_incremental(self) -> bool:
+        """Whether a table may be built in a way that only a full refresh can follow a change of.
+
+        These are models with a logic of their own for increments, and seeds.
+        """
+        kinds = ("model-paths", "macro-paths")
+        files = [self.folder / FILE, *(file for kind in kinds for file in self._files(kind))]
+        texts = (file.read_text(errors="replace") for file in files if file.suffix in TEXTS)
+        return any(self._files("seed-paths")) or any("incremental" in text for text in texts)
 
     def checksum_of_tests(self) -> str:
         """A checksum of the tests of the models."""

@@ -4,6 +4,7 @@ dbt's macros cannot import Python, so they call methods of the adapter. A profil
 lakehouse`, and otherwise the options of dbt-spark. The macros of the adapter are in `gold/package`.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from dbt_common.clients.agate_helper import Integer
 from dbt_common.exceptions import CompilationError
 
 from gold.kept.constraints import constraint_of, constraints_of
+from gold.kept.definitions import DEFINITIONS_ENV, Definitions
 from gold.kept.keeper import Keeper, KeptError
 
 PASSED = ("failures", "should_warn", "should_error")  # columns of the result of a test
@@ -67,6 +69,17 @@ class LakehouseAdapter(SparkAdapter):
             return self._keeper.keep(relation, model, sql, sources, build)
         except KeptError as error:
             raise CompilationError(str(error)) from error
+
+    @available
+    def is_redefined(self, model: Mapping[str, Any], sql: str) -> bool:
+        """Whether a model's definition differs from the one that was published.
+
+        Without known definitions it does not: `lakehouse gold` then rebuilds all models if any of
+        them may have changed, and elsewhere no model is kept from one run to the next.
+        """
+        folder = os.environ.get(DEFINITIONS_ENV)
+        known = Definitions.read(Path(folder)) if folder else None
+        return known is not None and not known.has(model, sql)
 
     @available
     def note_whole(self, relation: str, model: Mapping[str, Any]) -> None:

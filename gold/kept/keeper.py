@@ -119,7 +119,8 @@ class Keeper:
             reason = None
         except Unkept as error:
             reason = str(error) if error.line is None else f"{error} (line {error.line})"
-            if model["config"]["meta"].get("strict"):
+            is_rebuilt = any(name in self._whole for name in changed)  # a model was redefined
+            if model["config"]["meta"].get("strict") and not is_rebuilt:
                 message = f"{relation} is strict, and would be computed whole: {reason}."
                 raise KeptError(message) from error
             self._tell(f"{relation} is computed whole: {reason}")

@@ -56,6 +56,18 @@ BANK = {
         left join districts using (district_id)
         group by 1, 2""",
 }
+BRANCH = 'branch = { type = "string", required = false }'
+CARDS = """
+[topics.cards]
+kind = "changelog"
+key = ["id"]
+[topics.cards.fields]
+id = "string"
+"""
+LARGE = """
+{{ config(unique_key='trans_id') }}
+select trans_id, amount from {{ ref('credits') }} where amount > 1000
+"""
 PEOPLE = {
     "gold.favourites_by_account": """
         with people as (
@@ -166,7 +178,46 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
     for table, sql in marts.items():
         assert found(project, table) == oracle(project, sql), table
     if example == "bank":
+        plan_and_change(project, BANK)
         forget_a_customer(project)
+
+
+def plan_and_change(project: Project, marts: dict[str, str]) -> None:
+    """The plan says what the next commands do, and a build rebuilds only what has changed."""
+    topics = project.folder / "topics.toml"
+    declared = topics.read_text()
+    more = declared.replace('frequency = "string"', f'frequency = "string"\n{BRANCH}')
+    topics.write_text(more + CARDS)
+    credits_sql = project.folder / "dbt" / "models" / "marts" / "credits.sql"
+    credits_sql.write_text(
+        credits_sql.read_text().replace("= 'Credit'", "= 'Credit' and amount > 0")
+    )
+    models = project.folder / "dbt" / "models" / "marts"
+    (models / "large_credits.sql").write_text(LARGE)
+    steps = json.loads(project.run("plan", "--format", "json"))
+    assert {(step["table"], step["what happens"]) for step in steps} == {
+        ("bronze.cards", "created"),
+        ("silver.cards_state", "created"),
+        ("silver.accounts_state", "gets the column branch (string), NULL in existing rows"),
+        (
+            "silver.enriched_transactions",
+            "gets the column account.branch (string), NULL in existing rows",
+        ),
+        ("gold_build.credits", "rebuilt"),
+        ("gold_build.large_credits", "created"),
+    }
+    topics.write_text(declared.replace('amount = "decimal(12,2)"', 'amount = "double"'))
+    [refused, *_] = json.loads(project.run("plan", "--format", "json", ends=1))
+    assert "is decimal(12,2), but is now declared as double" in refused["why"]
+
+    topics.write_text(declared)
+    said = project.run("gold", "--available-now").splitlines()
+    done = {line.split()[0]: line.split()[1] for line in said if line.startswith("gold.")}
+    assert (done.pop("gold.credits"), done.pop("gold.large_credits")) == ("ok", "ok")
+    assert {*done.values()} == {"unchanged"}
+    for table, sql in marts.items():
+        assert found(project, table) == oracle(project, sql), table
+    assert project.run("plan") == "Nothing will change.\n"
 
 
 def forget_a_customer(project: Project) -> None:

@@ -26,6 +26,7 @@ BY_HAND = {
     "lake/tables/checksums.py": "Delta ignores a torn checksum, and there is one for each commit",
     "lake/tables/java_source.py": "compiled again at each start",
     "lake/tables/storage.py": "a copy of a data file that cannot be linked",
+    "lakehouse/init.py": "a new project, which is moved to its place when it is whole",
     "lakehouse/runtime/broker.py": "the broker's configuration, written at each start",
     "lakehouse/runtime/jars.py": "verified by SHA-256 whenever it is fetched",
     "lakehouse/sql/guard.py": "a key store of this process, in its private folder",

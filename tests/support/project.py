@@ -39,8 +39,11 @@ class Project:
         self.printed = self.run("init", folder.name, *options)
         self.folder = folder
 
-    def run(self, *command: str) -> str:
-        """Run a command of `lakehouse`, which must succeed, and return what it prints."""
+    def run(self, *command: str, ends: int = 0) -> str:
+        """Run a command of `lakehouse`, which must end with this code, and return its output.
+
+        The output is what is for programs, or else what is for people.
+        """
         done = subprocess.run(
             [LAKEHOUSE, *command],
             cwd=self.folder,
@@ -50,9 +53,9 @@ class Project:
             check=False,
             timeout=SECONDS,
         )
-        assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == ends, f"{' '.join(command)}:\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-        return done.stdout
+        return done.stdout or done.stderr
 
     @contextmanager
     def up(self) -> Iterator[None]:

@@ -11,6 +11,9 @@ with latest as (
 
 )
 
-select account_id, balance, transacted_at as changed_at
+select
+    account_id,
+    balance,
+    transacted_at as changed_at
 from latest
 where place = 1

@@ -1,5 +1,8 @@
 {{ config(unique_key='district_id') }}
 
-select district_id, name, region
+select
+    district_id,
+    name,
+    region
 from {{ source('silver', 'districts_state') }}
 where not is_deleted

@@ -1,0 +1,162 @@
+"""`lakehouse plan`: what the next start and the next build of gold will change, and why.
+
+The plan asks the code that carries it out: a table's contract says which columns are added or
+refused, and the definitions of models say which of them are rebuilt.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from gold.build import known_definitions, why_whole
+from gold.dbt.manifest import Manifest
+from gold.dbt.process import run_dbt
+from gold.dbt.project import DbtProject
+from gold.errors import GoldError
+from gold.tables import BUILT, RUNS, last_published
+from lake.tables.lake import Lake
+from lake.tables.spec import bronze_table
+from lake.tables.table import Table
+from pulsar_spark.errors import LakehouseError, SettingsError
+from silver.contract.tables import silver_tables, view_table
+from silver.records.masking import protection
+
+OWN = {"data_loss", "incomplete_messages"}  # tables of bronze about all topics
+COLUMNS = ("table", "what happens", "why", "about (s)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of a table. A step that is refused stops the command that would carry it out.
+
+    seconds: how long the table took at most in earlier builds; None if it is not known.
+    """
+
+    table: str
+    what: str
+    why: str
+    seconds: float | None = None
+    is_refused: bool = False
+
+    def cells(self) -> list[object]:
+        """The cells of the printed row, in the order of `COLUMNS`."""
+        return [self.table, self.what, self.why, self.seconds and round(self.seconds, 1)]
+
+
+def plan(spark: SparkSession, lake: Lake) -> list[Step]:
+    """What will change, in the order in which it will: bronze, silver, gold.
+
+    Called by `lakehouse plan` with an SQL endpoint running, at which dbt compiles the models.
+    Nothing of the lake is changed.
+
+    Args:
+        spark: a session, which parses the declared types.
+        lake: the lake, with the topic file and the dbt project as they are now.
+
+    Raises:
+        SettingsError: the lake has no dbt project.
+        GoldError: dbt cannot compile the models.
+    """
+    assert spark  # noqa: S101 - types are parsed by the running session
+    return [*_bronze(lake), *_silver(lake), *_gold(lake)]
+
+
+def _bronze(lake: Lake) -> Iterator[Step]:
+    known = lake.tables("bronze")
+    for name in lake.topics.topics:
+        if name in known:
+            yield from _columns(lake.table(bronze_table(name)))
+        else:
+            yield Step(f"bronze.{name}", "created", "the topic is new")
+    for name in sorted(known.keys() - lake.topics.topics.keys() - OWN):
+        yield Step(f"bronze.{name}", "stays, and is no longer filled", "the topic is not declared")
+
+
+def _silver(lake: Lake) -> Iterator[Step]:
+    views = {view_table(view).full_name: view for view in lake.topics.kept_views()}
+    for spec in silver_tables(lake.topics):
+        table = lake.table(spec)
+        if not table.exists():
+            yield Step(table.full_name, "created", "it is declared, and does not exist yet")
+            continue
+        yield from _columns(table)
+        view = views.get(table.full_name)
+        if view and is_redefined(table, view):
+            yield Step(table.full_name, "computed again by the next batch", "its query has changed")
+
+
+def _columns(table: Table) -> Iterator[Step]:
+    known = StructType.fromJson(json.loads(table.log().schema().to_json()))
+    try:
+        for place, kind, _ in table.spec.missing(known):
+            what = f"gets the column {place} ({kind}), NULL in existing rows"
+            yield Step(table.full_name, what, "the field is new")
+    except LakehouseError as error:
+        yield Step(table.full_name, "refused", str(error), is_refused=True)
+
+
+def _gold(lake: Lake) -> Iterator[Step]:
+    before = last_published(lake)
+    if before is None and not lake.tables(BUILT):
+        yield Step("gold", "built whole", "it has not been published before")
+        return
+    project = DbtProject.of(lake.settings)
+    target = lake.settings.home_dir / "dbt-plan"
+    code, log = run_dbt(lake.settings, target, ["compile"], BUILT)
+    if code:
+        message = f"dbt could not compile the models. See {log}."
+        raise GoldError(message)
+    manifest = Manifest(target)
+    took = _took(lake)
+    try:
+        gate = protection(lake)
+    except SettingsError:  # silver has to start first
+        why, definitions = "the protection of personal fields has changed", None
+    else:
+        why = why_whole(lake, project, before, gate) or ""
+        definitions = known_definitions(lake, project, before, gate)
+    published = before.built_versions if before else {}
+    rebuilt: dict[str, str] = {}
+    for model in _in_order(manifest.tables):
+        name = model["alias"]
+        upstream = sorted(rebuilt[each] for each in model["depends_on"]["nodes"] if each in rebuilt)
+        if name not in published:
+            what, because = "created", "the model is new"
+        elif why:
+            what, because = "rebuilt", why
+        elif definitions and not definitions.has(model, model["compiled_code"]):
+            what, because = "rebuilt", "its SQL or its configuration has changed"
+        elif upstream:
+            what = "computed whole; only what differs is written"
+            because = f"it reads {', '.join(upstream)}"
+        else:
+            continue
+        rebuilt[model["unique_id"]] = name
+        yield Step(f"{BUILT}.{name}", what, because, took.get(name))
+    for name in sorted(published.keys() - {model["alias"] for model in manifest.tables}):
+        yield Step(f"{BUILT}.{name}", "no longer built or published", "the model is gone")
+
+
+def _in_order(models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The models, each after those that it reads."""
+    by_id = {model["unique_id"]: model for model in models}
+    reads = {
+        name: set(model["depends_on"]["nodes"]) & by_id.keys() for name, model in by_id.items()
+    }
+    return [by_id[name] for name in TopologicalSorter(reads).static_order()]
+
+
+def _took(lake: Lake) -> dict[str, float]:
+    """The longest time that each model took in the builds that are recorded, in seconds."""
+    table = lake.table(RUNS)
+    if not table.exists():
+        return {}
+    found: dict[str, float] = {}
+    for row in table.arrow.rows(["name", "seconds"], "kind = 'model'"):
+        found[row["name"]] = max(row["seconds"], found.get(row["name"], 0.0))
+    return found
