@@ -42,6 +42,7 @@ TESTED_BY = {
     "gold/kept/adapter.py": "gold/test_build.py",
     "gold/kept/statements.py": "gold/kept/test_keeper.py",
     "gold/options.py": "lakehouse/test_cli.py",
+    "lakehouse/operate/plan.py": "e2e/test_projects.py",
     "lake/settings/lineage.py": "lake/observe/test_lineage.py",
     "lake/settings/log_format.py": "lake/observe/test_logs.py",
     "lake/settings/s3.py": "lake/tables/test_storage.py",

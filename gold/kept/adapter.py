@@ -71,15 +71,25 @@ class LakehouseAdapter(SparkAdapter):
             raise CompilationError(str(error)) from error
 
     @available
-    def is_redefined(self, model: Mapping[str, Any], sql: str) -> bool:
-        """Whether a model's definition differs from the one that was published.
+    def is_redefined(
+        self, relation: str, model: Mapping[str, Any], sql: str, reads: Iterable[str]
+    ) -> bool:
+        """Whether a model's definition, or the columns it returns, differ from what was published.
 
-        Without known definitions it does not: `lakehouse gold` then rebuilds all models if any of
+        Without known definitions they do not: `lakehouse gold` then rebuilds all models if any of
         them may have changed, and elsewhere no model is kept from one run to the next.
+
+        Args:
+            relation: the model's table.
+            model: the node of the model in dbt's graph.
+            sql: its compiled SQL.
+            reads: the tables and views that it reads.
         """
         folder = os.environ.get(DEFINITIONS_ENV)
         known = Definitions.read(Path(folder)) if folder else None
-        return known is not None and not known.has(model, sql)
+        if known is None:
+            return False
+        return not known.has(model, sql) or self._keeper.has_other_columns(relation, sql, reads)
 
     @available
     def note_whole(self, relation: str, model: Mapping[str, Any]) -> None:

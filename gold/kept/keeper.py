@@ -1,7 +1,7 @@
 """Keeps the tables of models up to date, by statements of SQL and, for few rows, delta-rs."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -200,6 +200,16 @@ class Keeper:
         between = ", ".join(map(str, versions))
         columns = source["columns"]
         return f"select {columns} from table_changes_by_path('{place}', {between})"
+
+    def has_other_columns(self, relation: str, sql: str, reads: Iterable[str]) -> bool:
+        """Whether a query returns other columns or types than its table has.
+
+        Only the rebuild of a model that it reads can be the reason, so it is not asked otherwise.
+        """
+        if not self._whole.intersection(name.lower() for name in reads):
+            return False
+        returned = {row[0].lower(): row[1] for row in self.query(f"describe query {sql}")}
+        return returned != {name.lower(): k for name, k in self.columns_of(relation).items()}
 
     def columns_of(self, relation: str) -> dict[str, str]:
         """The columns of a table or view, with their Spark types."""

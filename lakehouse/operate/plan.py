@@ -132,7 +132,7 @@ def _gold(lake: Lake) -> Iterator[Step]:
         elif definitions and not definitions.has(model, model["compiled_code"]):
             what, because = "rebuilt", "its SQL or its configuration has changed"
         elif upstream:
-            what = "computed whole; only what differs is written"
+            what = "computed whole, or rebuilt if its columns change"
             because = f"it reads {', '.join(upstream)}"
         else:
             continue

@@ -8,7 +8,7 @@
 {% materialization kept, adapter = "lakehouse" %}
     {{ run_hooks(pre_hooks) }}
     {% if load_relation(this) is not none and not should_full_refresh()
-        and not adapter.is_redefined(model, compiled_code) %}
+        and not adapter.is_redefined(this.render(), model, compiled_code, kept_sources()) %}
         {% if not tests_are_known() %}
             {% do adapter.constrain(this.render(), adapter.constraints(model.unique_id, graph.nodes.values())) %}
         {% endif %}
