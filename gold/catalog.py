@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS, OWN, RUNS
+from lake.quoting import identifier, literal
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
-from lake.tables.sql import identifier, literal
 from lake.tables.storage import SCHEME, delete, folders_below, in_bucket
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import silver_tables

@@ -24,11 +24,11 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
+from lake.quoting import literal
 from lake.streams.failures import explain
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
 from lake.tables.spec import match
-from lake.tables.sql import literal
 from lake.tables.table import Table
 from lake.topics.topic import View
 from lake.topics.topic_file import TopicFile

@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from gold.kept.constraints import PREFIX, is_same
-from gold.kept.planner import Plan, make_plan
-from gold.kept.query import Query, Unkept, read_query, refuse
-from gold.kept.statements import (
+from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
+from lake.kept.planner import Plan, make_plan
+from lake.kept.query import Query, Unkept, read_query, refuse
+from lake.kept.statements import (
     KEYS,
     difference_sql,
     kept_rows_sql,
@@ -24,8 +25,7 @@ from gold.kept.statements import (
     with_keys,
     wrong_sql,
 )
-from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
-from lake.tables.sql import identifier
+from lake.quoting import identifier
 
 SHOWN = 3
 MOST_KEYS = 10_000

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import deltalake
 
+from lake.quoting import delta_at, identifier, literal
 from lake.settings.settings import LakeSettings
 from lake.tables.arrow import ArrowTable
 from lake.tables.checksums import write_checksum
 from lake.tables.log import TableFiles
 from lake.tables.spec import BOUNDED_LOG, TableSpec
-from lake.tables.sql import delta_at, identifier, literal
 from lake.tables.storage import (
     commit_file,
     delete,

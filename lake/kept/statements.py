@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from gold.kept.planner import Plan, Term
-from gold.kept.query import DIALECT, Query, windows_of
-from lake.tables.sql import identifier, literal
+from lake.kept.planner import Plan, Term
+from lake.kept.query import DIALECT, Query, windows_of
+from lake.quoting import identifier, literal
 
 KEYS = "_keys"
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from gold.kept.query import (
+from lake.kept.query import (
     Block,
     Query,
     Source,

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from random_models import ROW, TABLES, Row, changes, models
 
-from gold.kept.planner import Plan, make_plan
-from gold.kept.query import Query, Unkept, read_query
-from gold.kept.statements import keys_sql, restricted_sql
+from lake.kept.planner import Plan, make_plan
+from lake.kept.query import Query, Unkept, read_query
+from lake.kept.statements import keys_sql, restricted_sql
 
 COLUMNS = "a int, b int, c int"
 
