@@ -13,7 +13,7 @@ from lake.tables.lake import Lake
 from lake.tables.storage import SCHEME, delete, folders_below, in_bucket
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import silver_tables
-from silver.materialized import create_views
+from silver.views import create_views
 
 LAYERS = ("bronze", "silver", "gold", BUILT)
 

@@ -245,7 +245,7 @@ class _Update:
         self._keeper.query(f"cache table {view} as\n{keys}")
         try:
             return self._compare(
-                with_keys(f"select * from {view}", restricted_sql(query, plan)),
+                with_keys(f"select * from {view}", restricted_sql(query.text, plan)),
                 with_keys(f"select * from {view}", kept_rows_sql(self._relation, plan)),
                 others=not set(self._scope(plan)) <= set(self._key),
             )
@@ -281,7 +281,7 @@ class _Update:
         scope = self._scope(plan)
         kinds = [self._columns[name] for name in scope]
         keys = values_sql(found, kinds)
-        restricted = with_keys(keys, restricted_sql(query, plan))
+        restricted = with_keys(keys, restricted_sql(query.text, plan))
         new = self._few(restricted, self._columns, MOST_ROWS)
         if new is not None:
             with contextlib.suppress(pa.ArrowInvalid, RefusedRows):

@@ -22,7 +22,7 @@ which it groups or partitions.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -34,8 +34,12 @@ from lake.kept.query import (
     Table,
     Union,
     Unkept,
+    alias_to_add,
     is_aggregate,
+    name_of,
     names_of,
+    occurrences,
+    place_of,
     refuse,
     tables_of,
     windows_of,
@@ -65,6 +69,14 @@ class Term:
     select: exp.Select
     through: tuple[str, ...]
     line: int | None
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns of the table that are the scope; None if `select` has to be run."""
+        values = [each.this for each in self.select.expressions]
+        if self.through or not all(isinstance(value, exp.Column) for value in values):
+            return None
+        return [value.name for value in values]
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,38 @@ def make_plan(query: Query, unique_key: Sequence[str]) -> Plan:
     raise reasons[len(parts) - 1]
 
 
+def declared_plan(text: str, key: Sequence[str], sources: Mapping[str, Sequence[str]]) -> Plan:
+    """The plan of a query whose author says which columns of its tables form the key.
+
+    A row of the result then depends only on rows with its key, which nothing checks.
+
+    Args:
+        text: the query.
+        key: the columns that identify its rows.
+        sources: for each table that it reads, by its name in lower case, the columns that form the
+            key, in the same order.
+
+    Raises:
+        Unkept: the query cannot be parsed.
+    """
+    scopes = {
+        name: tuple(exp.column(column, quoted=True) for column in columns)
+        for name, columns in sources.items()
+    }
+    terms = []
+    for number, (name, scope) in enumerate(scopes.items()):
+        feed = f"_feed_{number}"
+        select = exp.select(*_numbered(scope, "k")).distinct().from_(exp.to_identifier(feed))
+        used = tuple(dict.fromkeys(sources[name]))
+        terms.append(Term(name, used, feed, select, (), None))
+    splices = [
+        Splice(*place, alias_to_add(table), scopes[name_of(table)])
+        for table in occurrences(text)
+        if name_of(table) in scopes and (place := place_of(table)) is not None
+    ]
+    return Plan(tuple(key), tuple(terms), tuple(splices))
+
+
 def _cost(plan: Plan) -> tuple[int, int]:
     return sum(bool(term.through) for term in plan.terms), -len(plan.splices)
 
@@ -167,17 +211,15 @@ class _Planner:
         return Plan(self._scope, tuple(self._found.terms), tuple(s for s in splices if s))
 
     def _splice(self, table: Table, scope: Exprs) -> Splice | None:
-        parts = [part.meta for part in table.node.parts]
         slides = any(len(call.expressions) > 2 for key in scope for call in windows_of(key))
-        if slides or not all("start" in meta for meta in parts):
+        place = place_of(table.node)
+        if slides or place is None:
             return None  # of a sliding window, a row is in several
-        start, end = parts[0]["start"], parts[-1]["end"] + 1
+        start, end = place
         own = self._query.text[start:end].lower().replace("`", "")
         if own != table.name:
             return None
-        alias = table.node.args.get("alias")
-        named = alias is not None and "start" in alias.this.meta
-        return Splice(start, end, None if named else table.node.name, scope)
+        return Splice(start, end, alias_to_add(table.node), scope)
 
     def _affected(self, rows: Rows, keys: Exprs, path: _Path) -> None:
         """Find the terms of all tables below some rows.

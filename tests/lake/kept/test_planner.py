@@ -79,7 +79,7 @@ def wrong_keys(
         return f"the keys {missed} changed and are not in {keys}"
     names = ", ".join(f"k{number} int" for number in range(len(plan.scope)))
     fill(database, "_keys", names, keys)
-    restricted = Counter(run(database, restricted_sql(query, plan)))
+    restricted = Counter(run(database, restricted_sql(query.text, plan)))
     wanted = Counter(
         {row: times for row, times in after.items() if scope_of(plan, query, row) in keys}
     )
