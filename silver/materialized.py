@@ -8,10 +8,10 @@ All rows are computed after a large batch, and after each batch if the planner c
 query.
 """
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from hashlib import sha256
+from math import isnan
 from operator import and_
 from typing import Any
 
@@ -27,7 +27,7 @@ from lake.kept.statements import KEYS, restricted_sql
 from lake.streams.failures import explain
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
-from lake.tables.spec import LOG_DAYS, match
+from lake.tables.spec import match
 from lake.topics.view_queries import ViewQuery
 from pulsar_spark.errors import SettingsError
 from silver.audit.snapshots import SilverSnapshot
@@ -38,6 +38,7 @@ from silver.view_plan import Opened, ViewPlan, plan_view, reason_of, registered,
 from silver.views import refusal
 
 DEFINITION = "lakehouse.view"
+NAN = float("nan")
 
 log = structlog.get_logger()
 
@@ -48,7 +49,6 @@ class KeptView:
     """A view with a key, materialized in a table."""
 
     def __init__(self, lake: Lake, query: ViewQuery) -> None:
-        self._days = min(lake.settings.history_days, LOG_DAYS)
         self._query = query
         self._view = query.view
         self._table = lake.table(view_table(query.view))
@@ -86,16 +86,12 @@ class KeptView:
     def _must_recompute(self, own: ArrowTable, before: SilverSnapshot) -> bool:
         """Whether all rows must be computed.
 
-        This is so if the table is new, if its query has changed, or if the changes since the
-        snapshot cannot be read any more.
+        This is so if the table or a source is new, or if the query has changed.
         """
         tables = [self._table, *(source.table for source in self._sources.values())]
         if not {table.full_name for table in tables} <= before.versions.keys():
             return True
-        if own.configuration(DEFINITION) != self._definition:
-            return True
-        age = dt.datetime.now(dt.timezone.utc) - before.committed_at
-        return age > dt.timedelta(days=self._days)
+        return own.configuration(DEFINITION) != self._definition
 
     def _follow(
         self,
@@ -159,28 +155,28 @@ class KeptView:
         self, spark: SparkSession, own: ArrowTable, batch_id: int, plan: ViewPlan, keys: set[Key]
     ) -> None:
         """Compute the rows with some values of the scope, and write those that differ."""
-        values = enumerate(zip(*keys, strict=True))
-        wanted = pa.table({f"k{number}": list(column) for number, column in values})
+        columns, values = list(self._view.columns), enumerate(zip(*keys, strict=True))
+        wanted = pa.table({f"k{number}": list(each) for number, each in values})
         relation = F.broadcast(spark.createDataFrame(wanted))
         new = self._result(spark, restricted_sql(self._query.sql, plan.plan), **{KEYS: relation})
-        now: dict[Key, dict[str, Any]] = {}
+        now: dict[Key, Key] = {}
         for row in new.toArrow().to_pylist():
             key = self._key_of(row)
             if key in now:
                 raise self._twice(row)
-            now[key] = row
+            now[key] = _values(row, columns)
         place = plan.scope.index(plan.by)
         near = self._found(own, plan.by, {key[place] for key in keys})
-        old = {self._key_of(row): row for row in near if _values(row, plan.scope) in keys}
+        near = [row for row in near if _values(row, plan.scope) in keys]
+        old = {self._key_of(row): _values(row, columns) for row in near}
         if plan.key_by is not None:
             self._require_absent(own, plan.key_by, now.keys() - old.keys())
-        changes = [(row, False) for key, row in now.items() if old.get(key) != row]
-        changes += [(row, True) for key, row in old.items() if key not in now]
+        changes = [(*row, batch_id, False) for key, row in now.items() if old.get(key) != row]
+        changes += [(*row, batch_id, True) for key, row in old.items() if key not in now]
         if changes:
             schema = StructType([*new.schema.fields])
             schema = schema.add("silver_batch", LongType()).add("_is_deleted", BooleanType())
-            rows = [(*_values(row, new.columns), batch_id, gone) for row, gone in changes]
-            self._merge(spark, spark.createDataFrame(rows, schema))
+            self._merge(spark, spark.createDataFrame(changes, schema))
 
     def _found(self, own: ArrowTable, by: str, values: Iterable[Any]) -> list[dict[str, Any]]:
         """The rows of the table in which a column has one of some values."""
@@ -248,4 +244,6 @@ class KeptView:
 
 
 def _values(row: Mapping[str, Any], columns: Iterable[str]) -> Key:
-    return tuple(row[name] for name in columns)
+    """Some values of a row, in which NaN is equal to itself: tuples compare identity first."""
+    values = (row[name] for name in columns)
+    return tuple(NAN if isinstance(x, float) and isnan(x) else x for x in values)

@@ -1,6 +1,7 @@
 """Plans a materialized view, and finds which of its keys a batch has affected."""
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from silver.records.batch_stats import FEW
 
 DELETED = "is_deleted"
 MOST_BYTES = 256 << 20  # of the rows that have changed in a source
+SECONDS_PER_DAY = 86_400
 WHOLE_NUMBERS = (ByteType, ShortType, IntegerType, LongType)  # each fits into the next
 
 log = structlog.get_logger()
@@ -39,20 +41,24 @@ class Source:
 
     table: the table.
     columns: the columns that the view can read, with their SQL types.
+    has_tombstones: whether the table marks deleted rows, as a state table does.
+    days: for how many days the table keeps old versions.
     """
 
     table: Table
     columns: Mapping[str, str]
+    has_tombstones: bool
+    days: int
 
     def rows(self, spark: SparkSession) -> DataFrame:
         """The rows, in the newest version of the table."""
         rows = self.table.rows(spark)
-        if DELETED in self.columns:
+        if self.has_tombstones:
             rows = rows.where(f"NOT {DELETED}")
         return rows.select(*map(identifier, self.columns))
 
     def changes(self, table: ArrowTable, since: int, columns: Sequence[str]) -> pa.Table | None:
-        """The rows that have changed, as they were and as they are. None if they are too many.
+        """The rows that have changed, as they were and as they are.
 
         Args:
             table: the table, opened at its newest version.
@@ -60,15 +66,18 @@ class Source:
             columns: the columns to return, as the query writes them.
 
         Returns:
-            The columns and `_change_type`.
+            The columns and `_change_type`. None if the rows are too many, or no longer kept.
         """
+        written = self.table.written_at(since)
+        if written is None or time.time() - written > self.days * SECONDS_PER_DAY:
+            return None
         names = {name.lower(): name for name in self.columns}
         known = [names[column.lower()] for column in columns]
-        read = list(dict.fromkeys([*known, DELETED])) if DELETED in self.columns else known
+        read = list(dict.fromkeys([*known, DELETED])) if self.has_tombstones else known
         found = table.changes(since, read, 2 * FEW, MOST_BYTES, preimages=True)
         if found is None:
             return None
-        if DELETED in read:
+        if self.has_tombstones:
             found = found.filter(pc.invert(found[DELETED]))
         return found.select([*known, CHANGE_TYPE]).rename_columns([*columns, CHANGE_TYPE])
 
@@ -79,13 +88,14 @@ def sources_of(lake: Lake, query: ViewQuery) -> dict[str, Source]:
 
 
 def _source(lake: Lake, name: str) -> Source:
-    view = lake.topics.views.get(name)
+    view, days = lake.topics.views.get(name), lake.settings.history_days
     if view is not None:
-        return Source(lake.table(view_table(view)), view.columns)
+        return Source(lake.table(view_table(view)), view.columns, False, days)
     topic = lake.topics.view_sources()[name]
     is_state = topic.kind == "changelog"
     spec = state_table(topic) if is_state else enriched_table(topic, lake.topics)
-    return Source(lake.table(spec), {column.name: column.type for column in spec.columns})
+    columns = {column.name: column.type for column in spec.columns}
+    return Source(lake.table(spec), columns, is_state, days)
 
 
 @contextlib.contextmanager
@@ -125,13 +135,16 @@ class ViewPlan:
         opened: Opened,
         since: Mapping[str, int],
     ) -> set[Key] | None:
-        """The values of the scope that changes of sources can affect. None if they are too many.
+        """The values of the scope that changes of sources can affect.
 
         Args:
             spark: the session of the batch.
             sources: what the view reads, by name.
             opened: the same tables at their newest versions.
             since: for each source that may have changed, the first version that counts.
+
+        Returns:
+            The values. None if the changes are too many or no longer kept.
         """
         found: set[Key] = set()
         others: list[tuple[Term, pa.Table]] = []

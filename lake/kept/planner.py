@@ -138,7 +138,9 @@ def make_plan(query: Query, unique_key: Sequence[str]) -> Plan:
         plans: list[Plan] = []
         for scope in scopes:
             try:
-                plans.append(_Planner(query, scope).plan())
+                plan = _Planner(query, scope).plan()
+                _require_distinct_names(query, plan)
+                plans.append(plan)
             except Unkept as error:
                 reasons.append(error)
         if plans:
@@ -146,19 +148,25 @@ def make_plan(query: Query, unique_key: Sequence[str]) -> Plan:
     raise reasons[len(parts) - 1]
 
 
+def _require_distinct_names(query: Query, plan: Plan) -> None:
+    """Check that a CTE that has to be read hides no table from a term."""
+    if any("" in term.through for term in plan.terms):
+        for cte in query.ctes:
+            if cte.alias.lower() in plan.tables:
+                refuse(f"it has a CTE {cte.alias} with the name of a table", cte)
+
+
 def declared_plan(text: str, key: Sequence[str], sources: Mapping[str, Sequence[str]]) -> Plan:
     """The plan of a query whose author says which columns of its tables form the key.
 
-    A row of the result then depends only on rows with its key, which nothing checks.
+    A row of the result then depends only on rows with its key, which nothing checks. A query that
+    cannot be parsed is restricted only from outside.
 
     Args:
         text: the query.
         key: the columns that identify its rows.
         sources: for each table that it reads, by its name in lower case, the columns that form the
             key, in the same order.
-
-    Raises:
-        Unkept: the query cannot be parsed.
     """
     scopes = {
         name: tuple(exp.column(column, quoted=True) for column in columns)
@@ -170,9 +178,13 @@ def declared_plan(text: str, key: Sequence[str], sources: Mapping[str, Sequence[
         select = exp.select(*_numbered(scope, "k")).distinct().from_(exp.to_identifier(feed))
         used = tuple(dict.fromkeys(sources[name]))
         terms.append(Term(name, used, feed, select, (), None))
+    try:
+        tables = occurrences(text)
+    except Unkept:
+        tables = []
     splices = [
         Splice(*place, alias_to_add(table), scopes[name_of(table)])
-        for table in occurrences(text)
+        for table in tables
         if name_of(table) in scopes and (place := place_of(table)) is not None
     ]
     return Plan(tuple(key), tuple(terms), tuple(splices))

@@ -22,10 +22,9 @@ if TYPE_CHECKING:  # `lakehouse status` runs without Spark
 APPEND_ONLY = "delta.appendOnly"  # table property: rows are never changed or deleted
 # One commit a second adds 86,400 files a day to the log. A checkpoint of the log costs as much as a
 # batch, and Delta's default is a checkpoint every ten commits.
-LOG_DAYS = 7
 BOUNDED_LOG = {
     "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
+    "delta.logRetentionDuration": "interval 7 days",
 }
 
 

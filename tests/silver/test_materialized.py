@@ -19,6 +19,8 @@ from topic import declared
 
 from lake.topics.topic_file import load_topics
 from pulsar_spark.errors import LakehouseError
+from silver.audit.snapshots import latest_snapshot
+from silver.contract.tables import silver_tables
 from silver.materialized import KeptView
 from silver.quarantine import Selection, replay
 from silver.refine import Refinery
@@ -370,3 +372,118 @@ def test_a_batch_that_was_killed_among_the_views_is_repeated(
     assert versions(lake, "with_boss", "per_boss") == before
     assert rows(lake.table("bosses").drop("silver_batch")) == {(0, "x", 3), (1, "y", 1)}
     assert_right(lake)
+
+
+ODD = """
+[topics.users]
+kind = "changelog"
+key = ["id"]
+merged_into = "parent"
+[topics.users.fields]
+id = "long"
+parent = { type = "long", required = false }
+town = { type = "string", required = false }
+
+[views.declared]
+description = "The planner does not know the subquery, so 'sources' say what the key depends on"
+key = ["town"]
+columns = { town = "string", users = "bigint" }
+sources = { users = ["town"] }
+sql = "SELECT town, count(*) AS users FROM users GROUP BY town HAVING count(*) > (SELECT 0)"
+
+[views.merged]
+description = "Its key changes without a message"
+key = ["resolved_id"]
+columns = { resolved_id = "bigint", users = "bigint" }
+sql = "SELECT resolved_id, count(*) AS users FROM users GROUP BY resolved_id"
+
+[views.converted]
+description = "Is stored with another type, so rows cannot be found by the query's values"
+key = ["id"]
+columns = { id = "string", town = "string" }
+sql = "SELECT id, town FROM users"
+
+[views.all_of_them]
+description = "Has a constant for a key"
+key = ["what"]
+columns = { what = "string", users = "bigint" }
+sql = "SELECT 'all' AS what, count(*) AS users FROM users GROUP BY 'all'"
+"""
+
+
+def test_declared_sources_merged_keys_and_converted_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, ODD))
+    lake.put(json_message("users", n, id=n, town="ab"[n % 2]) for n in range(6))
+    lake.put([json_message("users", 6, id=2, town="a", parent=1)])
+    lake.refine()
+    with capture_logs() as logs:
+        for entry, fields in enumerate(
+            ({"id": 1, "town": "b", "parent": 3}, {"id": 4, "town": "c"}, {"id": 5}), 10
+        ):
+            lake.put([json_message("users", entry, **fields)])
+            lake.refine()
+            assert_right(lake, "declared", "merged", "all_of_them")
+    found = rows(lake.table("converted").drop("silver_batch"))
+    assert found == {("0", "a"), ("1", "b"), ("2", "a"), ("3", "b"), ("4", "c"), ("5", None)}
+    told = {each["view"]: each["reason"] for each in logs if "reason" in each}
+    assert told == {
+        "declared": "a subquery in an expression is not supported; use a join (line 1)",
+        "converted": "its column id is of the type bigint, but is declared as string",
+    }
+
+
+def test_large_batches_are_computed_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + VIEWS))
+    chance = random.Random(8)
+    lake.put(changes_of_towns(chance, 0, 20))
+    lake.refine()
+    monkeypatch.setattr(KeptView, "_update", None)
+    for begin, limit in ((20, "silver.view_plan.FEW"), (40, "silver.records.batch_stats.FEW")):
+        with monkeypatch.context() as patch:
+            patch.setattr(limit, 0)
+            lake.put(changes_of_towns(chance, begin, 20))
+            lake.refine()
+            assert_right(lake)
+
+
+def test_views_follow_after_a_restore(spark: SparkSession, tmp_path: Path) -> None:
+    """The feeds hold the batch that was undone and the restore, and both change nothing."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + VIEWS))
+    chance = random.Random(9)
+    lake.put(changes_of_towns(chance, 0, 30))
+    lake.refine()
+    lake.put(changes_of_towns(chance, 30, 10))
+    lake.refine()
+    snapshot = latest_snapshot(lake.lake)
+    assert snapshot is not None
+    lake.put(changes_of_towns(chance, 40, 20))
+    lake.refine()
+    for spec in silver_tables(lake.topics):
+        lake.lake.table(spec).spark(spark).restoreToVersion(snapshot.versions[spec.full_name])
+    lake.put(changes_of_towns(chance, 60, 10))
+    lake.refine()
+    assert_right(lake)
+
+
+SEATS = """
+[views.seats]
+description = "Numbers the people of a team by their town"
+key = ["town"]
+columns = { town = "string", team = "int", place = "int" }
+sql = "SELECT town, team, row_number() OVER (PARTITION BY team ORDER BY town) AS place FROM people"
+"""
+
+
+def test_a_key_of_a_row_that_is_not_computed_again_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + SEATS))
+    lake.put(json_message("people", n, id=n, op="u", town="abc"[n], team=n) for n in range(3))
+    lake.refine()
+    lake.put([json_message("people", 3, id=3, op="u", town="b", team=0)])
+    with pytest.raises(LakehouseError, match="view 'seats'.*key more than once: town = b"):
+        lake.refine()
