@@ -171,21 +171,35 @@ class KeptView:
         old = {self._key_of(row): _values(row, columns) for row in near}
         if plan.key_by is not None:
             self._require_absent(own, plan.key_by, now.keys() - old.keys())
-        changes = [(*row, batch_id, False) for key, row in now.items() if old.get(key) != row]
-        changes += [(*row, batch_id, True) for key, row in old.items() if key not in now]
-        if changes:
-            schema = StructType([*new.schema.fields])
-            schema = schema.add("silver_batch", LongType()).add("_is_deleted", BooleanType())
-            self._merge(spark, spark.createDataFrame(changes, schema))
+        self._write(spark, own, batch_id, new.schema, now, old)
+
+    def _write(
+        self,
+        spark: SparkSession,
+        own: ArrowTable,
+        batch_id: int,
+        schema: StructType,
+        now: Mapping[Key, Key],
+        old: Mapping[Key, Key],
+    ) -> None:
+        """Write the rows that differ, given by key. If all are new, delta-rs appends them."""
+        changed = [(*row, batch_id) for key, row in now.items() if old.get(key) != row]
+        gone = [(*row, batch_id) for key, row in old.items() if key not in now]
+        if changed and not old:
+            names = [*schema.names, "silver_batch"]
+            own.append([dict(zip(names, row, strict=True)) for row in changed])
+        elif changed or gone:
+            marked = [(*row, False) for row in changed] + [(*row, True) for row in gone]
+            kind = StructType([*schema.fields]).add("silver_batch", LongType())
+            kind = kind.add("_is_deleted", BooleanType())
+            self._merge(spark, spark.createDataFrame(marked, kind))
 
     def _found(self, own: ArrowTable, by: str, values: Iterable[Any]) -> list[dict[str, Any]]:
         """The rows of the table in which a column has one of some values."""
         kind = own.schema([by]).field(by).type
         columns = list(self._view.columns)
-        found: list[dict[str, Any]] = own.find(
-            by, pa.array(list(values), kind), columns
-        ).to_pylist()
-        return found
+        rows: list[dict[str, Any]] = own.find(by, pa.array([*values], kind), columns).to_pylist()
+        return rows
 
     def _require_absent(self, own: ArrowTable, by: str, new: set[Key]) -> None:
         """Check that new keys are no keys of rows with another scope, which stay."""
