@@ -34,7 +34,8 @@ from silver.audit.snapshots import SilverSnapshot
 from silver.contract.tables import view_table
 from silver.records.batch_stats import few
 from silver.state.merge import all_of
-from silver.view_plan import Opened, ViewPlan, plan_view, reason_of, registered, sources_of
+from silver.view_plan import Opened, ViewPlan, plan_view, reason_of
+from silver.view_sources import registered, sources_of
 from silver.views import refusal
 
 DEFINITION = "lakehouse.view"
@@ -155,8 +156,16 @@ class KeptView:
         self, spark: SparkSession, own: ArrowTable, batch_id: int, plan: ViewPlan, keys: set[Key]
     ) -> None:
         """Compute the rows with some values of the scope, and write those that differ."""
-        columns, values = list(self._view.columns), enumerate(zip(*keys, strict=True))
-        wanted = pa.table({f"k{number}": list(each) for number, each in values})
+        columns, kinds = list(self._view.columns), own.schema(plan.scope).types
+        try:
+            parts = [
+                pa.array(values, kind)
+                for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)
+            ]
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # a UNION of a number and a text, for example
+            self.recompute(spark, batch_id)
+            return
+        wanted = pa.table(parts, [f"k{number}" for number in range(len(parts))])
         relation = F.broadcast(spark.createDataFrame(wanted))
         new = self._result(spark, restricted_sql(self._query.sql, plan.plan), **{KEYS: relation})
         now: dict[Key, Key] = {}

@@ -55,6 +55,7 @@ TESTED_BY = {
     "lakehouse/sql/connect.py": "e2e/test_reading_gold.py",
     "lakehouse/up.py": "e2e/test_demo.py",
     "silver/view_plan.py": "silver/test_materialized.py",
+    "silver/view_sources.py": "silver/test_materialized.py",
     "shop/application.py": "lakehouse/test_application.py",
     "shop/report/": "lakehouse/test_report.py",
     "shop/vocabulary.py": "shop/test_generate.py",

@@ -244,6 +244,7 @@ class _Planner:
         if isinstance(rows, Table):
             self._leaf(rows, keys, path)
         elif isinstance(rows, Union):
+            _require_one_type(rows, keys)
             for branch in rows.branches:
                 self._affected(branch, tuple(_renamed(k, rows, branch) for k in keys), path)
         else:
@@ -534,6 +535,24 @@ def _require_grouped(block: Block, keys: Exprs) -> None:
             if not _is_made_from(key, window.args.get("partition_by") or []):
                 reason = f"a window function does not partition by {key.sql(dialect='spark')}"
                 refuse(reason, window)
+
+
+def _require_one_type(union: Union, keys: Exprs) -> None:
+    """Check that the branches of a set operation do not convert values of the keys."""
+    for column in (column for key in keys for column in key.find_all(exp.Column)):
+        found = list(_at(union, union.names.index(column.name)))
+        kinds = {each.type for each in found if not each.is_type("unknown", "null")}
+        if len(kinds) > 1:
+            refuse(f"the branches of a UNION give {column.name} different types", found[-1])
+
+
+def _at(rows: Block | Union, place: int) -> Iterator[exp.Expr]:
+    """The expressions that give the column at some place, one of each branch."""
+    if isinstance(rows, Block):
+        yield rows.columns[rows.names[place]]
+    else:
+        for branch in rows.branches:
+            yield from _at(branch, place)
 
 
 def _is_made_from(key: exp.Expr, parts: list[exp.Expr]) -> bool:

@@ -447,7 +447,7 @@ def test_large_batches_are_computed_whole(
     lake.put(changes_of_towns(chance, 0, 20))
     lake.refine()
     monkeypatch.setattr(KeptView, "_update", None)
-    for begin, limit in ((20, "silver.view_plan.FEW"), (40, "silver.records.batch_stats.FEW")):
+    for begin, limit in ((20, "silver.view_sources.FEW"), (40, "silver.records.batch_stats.FEW")):
         with monkeypatch.context() as patch:
             patch.setattr(limit, 0)
             lake.put(changes_of_towns(chance, begin, 20))
@@ -491,4 +491,14 @@ def test_a_key_of_a_row_that_is_not_computed_again_is_refused(
     lake.refine()
     lake.put([json_message("people", 3, id=3, op="u", town="b", team=0)])
     with pytest.raises(LakehouseError, match="view 'seats'.*key more than once: town = b"):
+        lake.refine()
+
+
+def test_declared_sources_name_columns_that_exist(spark: SparkSession, tmp_path: Path) -> None:
+    text = ODD.replace('users = ["town"]', 'users = ["place"]')
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, text[: text.index("[views.merged]")]))
+    lake.put([json_message("users", 1, id=1, town="a")])
+    lake.refine()
+    lake.put([json_message("users", 2, id=2, town="a")])
+    with pytest.raises(LakehouseError, match="'declared'.* the column 'place' of 'users'"):
         lake.refine()

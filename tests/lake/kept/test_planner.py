@@ -222,6 +222,18 @@ def test_group_by_takes_a_column_before_an_alias(
     assert {each.sql().replace("t1.", "") for each in grouped} <= {"a", "b"}
 
 
+def test_a_union_may_not_convert_its_key() -> None:
+    tables = {"t": {"a": "int", "b": "string"}}
+    plan = make_plan(read_query("select a from t union all select null from t", tables), ["a"])
+    assert len(plan.terms) == 2
+    for text in (
+        "select a from t union all select b from t",
+        "select a from (select a from t union select a from t union all select b from t)",
+    ):
+        with pytest.raises(Unkept, match="the branches of a UNION give a different types"):
+            make_plan(read_query(text, tables), ["a"])
+
+
 def test_a_cte_may_not_hide_a_table_from_a_term() -> None:
     """Terms that look up in a CTE are run beside all CTEs; other terms know only tables."""
     tables = {"t": {"a": "int", "b": "int"}, "u": {"b": "int", "c": "int"}}
