@@ -7,14 +7,14 @@ from pyspark.sql import SparkSession
 
 from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS, GOLD, OWN, RUNS, published_tables
+from lake.quoting import identifier, literal
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
-from lake.tables.sql import identifier, literal
 from lake.tables.storage import SCHEME, delete, folders_below, in_bucket
 from lake.tables.table import Table
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import silver_tables
-from silver.materialized import create_views
+from silver.views import create_views
 
 LAYERS = ("bronze", "silver", GOLD, BUILT)
 

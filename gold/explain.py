@@ -6,10 +6,10 @@ from typing import Any
 
 from gold.dbt.process import run_dbt
 from gold.errors import GoldError
-from gold.kept.planner import Plan, Term, make_plan
-from gold.kept.query import Unkept, read_query
 from gold.sql_client import SqlError, query_endpoint
 from gold.tables import BUILT
+from lake.kept.planner import Plan, Term, make_plan
+from lake.kept.query import Unkept, read_query
 from lake.settings.settings import LakeSettings
 
 

@@ -16,9 +16,9 @@ from gold.own import marked, require_own_commits
 from gold.records import append_record
 from gold.sql_client import query_endpoint
 from gold.tables import BUILT, CUTS, GOLD, GoldSnapshot, last_published, table_name
+from lake.quoting import identifier, literal
 from lake.tables.checksums import write_checksum
 from lake.tables.lake import Lake
-from lake.tables.sql import identifier, literal
 from lake.tables.storage import storage_options
 
 MANY_FILES = 32

@@ -1,5 +1,7 @@
-"""Shared by all layers: settings, topic files, tables, streams, logs, metrics and lineage.
+"""Shared by all layers: settings, topic files, tables, streams, logs, metrics, lineage and
+the planner of kept queries.
 
 Contains no topic of its own. Within this package, `streams` uses `observe`, which uses `tables`,
-which uses `settings` and `topics`.
+which uses `settings` and `topics`, which
+uses `kept`.
 """

@@ -24,8 +24,8 @@ from gold.errors import GoldError
 from gold.lock import alone
 from gold.sql_client import query_endpoint
 from gold.tables import OWN
+from lake.quoting import literal
 from lake.tables.lake import Lake
-from lake.tables.sql import literal
 
 SCHEMA = f"{OWN}evaluation"
 AT = 10  # recommendations per account

@@ -1,102 +1,68 @@
-"""Creates silver's own views, and the views that the topic file declares in SQL (`[views.<name>]`).
+"""Keeps the views with a key that the topic file declares: materialized views.
 
-A view without a key is a view in the catalog. It is as fresh as the tables that it reads, so late
-rows are included.
-
-A view with a key is a materialized view: a table that the silver query maintains. For each batch,
-the query finds the keys of the rows that changed, both as they are now and as they were before. It
-runs the view's query only on the rows with these keys, or on all rows after a large batch, and
-merges the difference. An aggregate or a join of changelogs therefore stays correct when a row moves
-from one key to another, and the cost depends on the batch.
+Such a view is a table that the silver query updates with each batch. The planner (`lake/kept`)
+derives from its query which keys the changed rows of its sources can affect. Silver computes the
+rows with these keys again, and writes those that differ. An aggregate or a join of changelogs
+therefore stays correct when a row moves from one key to another, and the cost depends on the batch.
+All rows are computed after a large batch, and after each batch if the planner cannot follow the
+query.
 """
 
-import datetime as dt
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import reduce
+from hashlib import sha256
+from math import isnan
 from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructType
 
+from lake.kept.query import Unkept
+from lake.kept.statements import KEYS, restricted_sql
 from lake.streams.failures import explain
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
 from lake.tables.spec import match
-from lake.tables.sql import literal
-from lake.tables.table import Table
-from lake.topics.topic import View
-from lake.topics.topic_file import TopicFile
+from lake.topics.view_queries import ViewQuery
 from pulsar_spark.errors import SettingsError
 from silver.audit.snapshots import SilverSnapshot
-from silver.contract.tables import enriched_table, lookup_columns, state_table, view_table
+from silver.contract.tables import view_table
 from silver.records.batch_stats import few
 from silver.state.merge import all_of
+from silver.view_plan import Opened, ViewPlan, plan_view, reason_of
+from silver.view_sources import registered, sources_of
+from silver.views import refusal
 
 DEFINITION = "lakehouse.view"
+NAN = float("nan")
+
+log = structlog.get_logger()
 
 Key = tuple[Any, ...]
-Opened = Mapping[str, ArrowTable]
-
-
-def create_views(spark: SparkSession, topics: TopicFile) -> None:
-    """Create the views in the catalog, in which silver's tables must be registered.
-
-    Raises:
-        SettingsError: the query of a declared view is not valid.
-    """
-    session = spark.newSession()  # because USE changes the current database of the session
-    session.sql("USE silver")
-    for topic in topics.changelogs():
-        own = [c for c in lookup_columns(topic) if c.name != "is_deleted"]
-        columns = ", ".join(f"`{c.name}`" for c in own)
-        session.sql(
-            f"CREATE OR REPLACE VIEW `{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topic.py checks names
-            f"FROM `{topic.name}_state` WHERE NOT is_deleted"
-        )
-    for topic in topics.events():
-        for name in topic.lookups:
-            session.sql(
-                f"CREATE OR REPLACE VIEW `missing_{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
-                f"FROM `enriched_{topic.name}` WHERE `{name}` IS NULL"
-            )
-    for view in topics.views.values():
-        if not view.key:
-            comment = literal(view.description)
-            try:
-                session.sql(f"CREATE OR REPLACE VIEW `{view.name}` COMMENT {comment} AS {view.sql}")
-            except PySparkException as error:
-                raise _refusal(view, f"is refused by Spark: {explain(error)}") from error
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A table that a view reads, and the key of that table."""
-
-    table: Table
-    key: Sequence[str]
-
-    def has(self, column: str) -> bool:
-        return any(each.name == column for each in self.table.spec.columns)
 
 
 class KeptView:
     """A view with a key, materialized in a table."""
 
-    def __init__(self, lake: Lake, view: View) -> None:
-        self._days = lake.settings.history_days
-        self._view = view
-        self._table = lake.table(view_table(view))
-        self._sources = {name: _source(lake, name) for name in view.sources}
-        self._definition = hashlib.sha256(view.model_dump_json().encode()).hexdigest()
+    def __init__(self, lake: Lake, query: ViewQuery) -> None:
+        self._query = query
+        self._view = query.view
+        self._table = lake.table(view_table(query.view))
+        self._sources = sources_of(lake, query)
+        whole = query.view.model_copy(update={"sql": query.sql})
+        self._definition = sha256(whole.model_dump_json().encode()).hexdigest()
+        self._is_planned = False
+        self._plan: ViewPlan | None = None
 
     def refresh(self, spark: SparkSession, batch_id: int, before: SilverSnapshot | None) -> None:
         """Update the table with what a batch wrote. A replay changes nothing.
+
+        Called after the views that this view reads have been updated.
 
         Args:
             spark: the session of the batch.
@@ -107,122 +73,166 @@ class KeptView:
             SettingsError: the query is not valid, does not give the declared columns, or gives a
                 key twice.
         """
-        opened = {n: x.table.arrow for n, x in self._sources.items()}
+        opened = {name: source.table.arrow for name, source in self._sources.items()}
         own = self._table.arrow
         try:
-            if self._must_recompute(own, opened, batch_id, before):
+            if before is None or self._must_recompute(own, before):
                 self.recompute(spark, batch_id)
                 self._table.set_property(spark, DEFINITION, self._definition)
-            elif before is not None and self._has_moved(opened, before):
-                finds = self._finds_by_key(own, opened)
-                keys = self._changed_keys(opened, batch_id, before) if finds else None
-                if keys is None or not few(len(keys)):
-                    self.recompute(spark, batch_id)
-                elif keys:
-                    self._follow(spark, own, batch_id, keys)
+            else:
+                self._follow(spark, own, opened, batch_id, before.versions)
         except PySparkException as error:
-            raise _refusal(self._view, f"is refused by Spark: {explain(error)}") from error
+            raise refusal(self._view, f"is refused by Spark: {explain(error)}") from error
 
-    def _must_recompute(
-        self, own: ArrowTable, opened: Opened, batch_id: int, before: SilverSnapshot | None
-    ) -> bool:
+    def _must_recompute(self, own: ArrowTable, before: SilverSnapshot) -> bool:
         """Whether all rows must be computed.
 
-        This is so if the table is new, if its query has changed, if the rows before the batch
-        cannot be read, or if the batch truncates a source.
+        This is so if the table or a source is new, or if the query has changed.
         """
-        if before is None or self._table.full_name not in before.versions:
+        tables = [self._table, *(source.table for source in self._sources.values())]
+        if not {table.full_name for table in tables} <= before.versions.keys():
             return True
-        if own.configuration(DEFINITION) != self._definition:
-            return True
-        age = dt.datetime.now(dt.timezone.utc) - before.committed_at
-        if age > dt.timedelta(days=self._days):
-            return True
-        mine = f"silver_batch = {batch_id} AND mark = 'truncated'"
-        return any(
-            opened[name].count(mine) for name, source in self._sources.items() if source.has("mark")
-        )
+        return own.configuration(DEFINITION) != self._definition
 
-    def _finds_by_key(self, own: ArrowTable, opened: Opened) -> bool:
-        """Whether rows can be found by key without Spark. Dates and decimals cannot."""
-        return own.finds_by(self._view.key[0]) and all(
-            opened[name].finds_by(source.key[0]) for name, source in self._sources.items()
-        )
+    @property
+    def table(self) -> str:
+        """The full name of its table."""
+        return self._table.full_name
 
-    def _has_moved(self, opened: Opened, before: SilverSnapshot) -> bool:
-        return any(
-            opened[name].version != before.versions.get(source.table.full_name)
+    @property
+    def is_redefined(self) -> bool:
+        """Whether the query of the existing table has changed, so that the next batch computes it."""
+        exists = self._table.exists()
+        return exists and self._table.arrow.configuration(DEFINITION) != self._definition
+
+    def _follow(
+        self,
+        spark: SparkSession,
+        own: ArrowTable,
+        opened: Opened,
+        batch_id: int,
+        versions: Mapping[str, int],
+    ) -> None:
+        """Update the rows that depend on what has changed since some versions of the sources."""
+        since = {
+            name: versions[source.table.full_name] + 1
             for name, source in self._sources.items()
-        )
+            if opened[name].version != versions[source.table.full_name]
+        }
+        if not since:
+            return
+        plan = self._planned(spark, own)
+        if plan is None:
+            changes = (self._sources[n].changes(opened[n], since[n], []) for n in since)
+            if any(each is None or each.num_rows for each in changes):
+                self.recompute(spark, batch_id)
+            return
+        keys = plan.affected(spark, self._sources, opened, since)
+        if keys is None or not few(len(keys)):
+            self.recompute(spark, batch_id)
+        elif keys:
+            self._update(spark, own, batch_id, plan, keys)
 
-    def _changed_keys(self, opened: Opened, batch_id: int, before: SilverSnapshot) -> set[Key]:
-        """The view's keys of the rows that the batch wrote, as they are now and were before."""
-        found: set[Key] = set()
-        for name, source in self._sources.items():
-            names = self._view.sources[name]
-            changed = opened[name].rows(
-                list(dict.fromkeys([*source.key, *names])), f"silver_batch = {batch_id}"
-            )
-            then = before.versions.get(source.table.full_name)
-            ids = pa.array(row[source.key[0]] for row in changed)
-            table = opened[name] if then is None else source.table.arrow_at(then)
-            old = table.find(source.key[0], ids, names)
-            found.update(tuple(row[n] for n in names) for row in [*changed, *old.to_pylist()])
-        return found
+    def _planned(self, spark: SparkSession, own: ArrowTable) -> ViewPlan | None:
+        """The plan, made once per process. None if all rows must be computed."""
+        if not self._is_planned:
+            try:
+                self._plan = plan_view(spark, self._query, self._sources, own)
+            except Unkept as error:
+                log.warning(
+                    "a view is computed whole after each change of what it reads",
+                    view=self._view.name,
+                    reason=reason_of(error),
+                )
+            self._is_planned = True
+        return self._plan
 
-    def _result(self, spark: SparkSession, keys: DataFrame | None) -> DataFrame:
-        """Run the query on the rows with some keys, or on all rows."""
-        for name, source in self._sources.items():
-            rows = source.table.rows(spark)
-            if source.has("is_deleted"):
-                rows = rows.where("NOT is_deleted")
-            if keys is not None:
-                pairs = zip(self._view.sources[name], self._view.key, strict=True)
-                same = reduce(and_, (rows[own].eqNullSafe(keys[key]) for own, key in pairs))
-                rows = rows.join(F.broadcast(keys), same, "left_semi")
-            rows.createOrReplaceTempView(name)
-        try:
-            found = spark.sql(self._view.sql)
-        finally:
-            for name in self._sources:
-                spark.catalog.dropTempView(name)
+    def _result(self, spark: SparkSession, sql: str, **others: DataFrame) -> DataFrame:
+        """The result of a query over what the view reads, with the declared columns and types.
+
+        Args:
+            spark: the session of the batch.
+            sql: the view's query, or a part of it.
+            others: further rows that it reads.
+        """
+        frames = {name: source.rows(spark) for name, source in self._sources.items()}
+        with registered(spark, {**frames, **others}):
+            found = spark.sql(sql)
         if set(found.columns) != set(self._view.columns):
             what = f"returns {', '.join(found.columns)}, not the declared columns."
-            raise _refusal(self._view, what)
+            raise refusal(self._view, what)
         return found.select(*(F.col(n).cast(kind) for n, kind in self._view.columns.items()))
 
-    def _follow(self, spark: SparkSession, own: ArrowTable, batch_id: int, keys: set[Key]) -> None:
-        """Compute the rows with some keys, and write those that differ."""
-        names, columns = self._view.key, list(self._view.columns)
-        rows = pa.table(dict(zip(names, map(list, zip(*keys, strict=True)), strict=True)))
-        new = self._result(spark, spark.createDataFrame(rows))
-        near = own.find(names[0], rows[names[0]].combine_chunks(), columns).to_pylist()
-        old = {key: row for row in near if (key := self._key_of(row)) in keys}
-        changes = []
-        seen: set[Key] = set()
+    def _update(
+        self, spark: SparkSession, own: ArrowTable, batch_id: int, plan: ViewPlan, keys: set[Key]
+    ) -> None:
+        """Compute the rows with some values of the scope, and write those that differ."""
+        columns, kinds = list(self._view.columns), own.schema(plan.scope).types
+        try:
+            parts = [
+                pa.array(values, kind)
+                for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)
+            ]
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # a UNION of a number and a text, for example
+            self.recompute(spark, batch_id)
+            return
+        wanted = pa.table(parts, [f"k{number}" for number in range(len(parts))])
+        relation = F.broadcast(spark.createDataFrame(wanted))
+        new = self._result(spark, restricted_sql(self._query.sql, plan.plan), **{KEYS: relation})
+        now: dict[Key, Key] = {}
         for row in new.toArrow().to_pylist():
             key = self._key_of(row)
-            if key in seen:
+            if key in now:
                 raise self._twice(row)
-            seen.add(key)
-            if old.get(key) != row:
-                changes.append({**row, "silver_batch": batch_id, "_is_deleted": False})
-        changes += [
-            {**row, "silver_batch": batch_id, "_is_deleted": True}
-            for key, row in old.items()
-            if key not in seen
-        ]
-        if changes:
-            schema = StructType(new.schema.fields)
-            schema = schema.add("silver_batch", LongType()).add("_is_deleted", BooleanType())
-            ordered = [tuple(row[name] for name in schema.names) for row in changes]
-            self._merge(spark, spark.createDataFrame(ordered, schema))
+            now[key] = _values(row, columns)
+        place = plan.scope.index(plan.by)
+        near = self._found(own, plan.by, {key[place] for key in keys})
+        near = [row for row in near if _values(row, plan.scope) in keys]
+        old = {self._key_of(row): _values(row, columns) for row in near}
+        if plan.key_by is not None:
+            self._require_absent(own, plan.key_by, now.keys() - old.keys())
+        self._write(spark, own, batch_id, new.schema, now, old)
+
+    def _write(
+        self,
+        spark: SparkSession,
+        own: ArrowTable,
+        batch_id: int,
+        schema: StructType,
+        now: Mapping[Key, Key],
+        old: Mapping[Key, Key],
+    ) -> None:
+        """Write the rows that differ, given by key. If all are new, delta-rs appends them."""
+        changed = [(*row, batch_id) for key, row in now.items() if old.get(key) != row]
+        gone = [(*row, batch_id) for key, row in old.items() if key not in now]
+        if changed and not old:
+            names = [*schema.names, "silver_batch"]
+            own.append([dict(zip(names, row, strict=True)) for row in changed])
+        elif changed or gone:
+            marked = [(*row, False) for row in changed] + [(*row, True) for row in gone]
+            kind = StructType([*schema.fields]).add("silver_batch", LongType())
+            kind = kind.add("_is_deleted", BooleanType())
+            self._merge(spark, spark.createDataFrame(marked, kind))
+
+    def _found(self, own: ArrowTable, by: str, values: Iterable[Any]) -> list[dict[str, Any]]:
+        """The rows of the table in which a column has one of some values."""
+        kind = own.schema([by]).field(by).type
+        columns = list(self._view.columns)
+        rows: list[dict[str, Any]] = own.find(by, pa.array([*values], kind), columns).to_pylist()
+        return rows
+
+    def _require_absent(self, own: ArrowTable, by: str, new: set[Key]) -> None:
+        """Check that new keys are no keys of rows with another scope, which stay."""
+        place = self._view.key.index(by)
+        for row in self._found(own, by, {key[place] for key in new}):
+            if self._key_of(row) in new:
+                raise self._twice(row)
 
     def recompute(self, spark: SparkSession, batch_id: int) -> None:
         """Compute all rows, and write those that differ."""
         names = self._view.key
         times = F.count("*").over(Window.partitionBy(*names)).alias("times")
-        new = self._result(spark, None).select(F.struct("*").alias("new"), times)
+        new = self._result(spark, self._query.sql).select(F.struct("*").alias("new"), times)
         old = self._table.rows(spark).drop("silver_batch")
         same = reduce(
             and_,
@@ -260,19 +270,14 @@ class KeptView:
         )
 
     def _key_of(self, row: Mapping[str, Any]) -> Key:
-        return tuple(row[name] for name in self._view.key)
+        return _values(row, self._view.key)
 
     def _twice(self, row: Mapping[str, Any]) -> SettingsError:
         key = ", ".join(f"{name} = {row[name]}" for name in self._view.key)
-        return _refusal(self._view, f"returns a key more than once: {key}.")
+        return refusal(self._view, f"returns a key more than once: {key}.")
 
 
-def _source(lake: Lake, name: str) -> _Source:
-    topic = lake.topics.view_sources()[name]
-    is_state = topic.kind == "changelog"
-    spec = state_table(topic) if is_state else enriched_table(topic, lake.topics)
-    return _Source(lake.table(spec), topic.key_columns)
-
-
-def _refusal(view: View, what: str) -> SettingsError:
-    return SettingsError(f"The query of the view '{view.name}' in the topic file {what}")
+def _values(row: Mapping[str, Any], columns: Iterable[str]) -> Key:
+    """Some values of a row, in which NaN is equal to itself: tuples compare identity first."""
+    values = (row[name] for name in columns)
+    return tuple(NAN if isinstance(x, float) and isnan(x) else x for x in values)

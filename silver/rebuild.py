@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from lake.durable import delete_durably, write_durably
+from lake.quoting import delta_at
 from lake.streams.checkpoint import Checkpoint, claim, claim_tables, interrupted
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.failures import explain
@@ -23,7 +24,6 @@ from lake.streams.job import await_streams
 from lake.streams.rewind import Place, move
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY, TableSpec, bronze_table, match
-from lake.tables.sql import delta_at
 from lake.tables.storage import delete, in_bucket
 from lake.tables.swap import Swap
 from lake.tables.table import Table

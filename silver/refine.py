@@ -163,7 +163,7 @@ class Refinery:
         self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
         self._watermarks: Watermarks | None = None
         self._partitions: str | None = None
-        self._views = [KeptView(lake, view) for view in lake.topics.kept_views()]
+        self._views = [KeptView(lake, query) for query in lake.topics.view_queries]
         self._snapshot: SilverSnapshot | None = None
 
     def refine(self, batch: DataFrame, span: BatchSpan) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlglot import tokenize
 
-from gold.kept.query import DIALECT
-from lake.tables.sql import identifier, literal
+from lake.kept.query import DIALECT
+from lake.quoting import identifier, literal
 
 PREFIX = "delta.constraints."  # of the properties of a table that are its constraints
 

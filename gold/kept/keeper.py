@@ -8,9 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from gold.kept.constraints import PREFIX, is_same
-from gold.kept.planner import Plan, make_plan
-from gold.kept.query import Query, Unkept, read_query, refuse
-from gold.kept.statements import (
+from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
+from lake.kept.planner import Plan, make_plan
+from lake.kept.query import Query, Unkept, read_query, refuse
+from lake.kept.statements import (
     KEYS,
     difference_sql,
     kept_rows_sql,
@@ -24,8 +25,7 @@ from gold.kept.statements import (
     with_keys,
     wrong_sql,
 )
-from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
-from lake.tables.sql import identifier
+from lake.quoting import identifier
 
 FEED = "delta.enableChangeDataFeed"
 SHOWN = 3
@@ -265,7 +265,7 @@ class _Update:
         self._keeper.query(f"cache table {view} as\n{keys}")
         try:
             return self._compare(
-                with_keys(f"select * from {view}", restricted_sql(query, plan)),
+                with_keys(f"select * from {view}", restricted_sql(query.text, plan)),
                 with_keys(f"select * from {view}", kept_rows_sql(self._relation, plan)),
                 others=not set(self._scope(plan)) <= set(self._key),
             )
@@ -301,7 +301,7 @@ class _Update:
         scope = self._scope(plan)
         kinds = [self._columns[name] for name in scope]
         keys = values_sql(found, kinds)
-        restricted = with_keys(keys, restricted_sql(query, plan))
+        restricted = with_keys(keys, restricted_sql(query.text, plan))
         new = self._few(restricted, self._columns, MOST_ROWS)
         if new is not None:
             with contextlib.suppress(pa.ArrowInvalid, RefusedRows):

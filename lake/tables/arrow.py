@@ -87,11 +87,15 @@ class ArrowTable:
     def find(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
         """Columns of the rows whose `column` has one of the values. NULL matches NULL.
 
-        The result has `column` first, then `columns`.
+        The result has `column` first, then `columns`. The column is one of integers, strings, dates
+        or instants. Of instants, rows with the begin of the same millisecond may be found as well.
         """
         schema = pa.schema(self._delta.schema().to_arrow())
         names = list(dict.fromkeys([column, *columns]))
-        listed = ",".join(_literal(value) for value in values.to_pylist() if value is not None)
+        wanted = [value for value in values.to_pylist() if value is not None]
+        if pa.types.is_timestamp(values.type):  # Spark's statistics of files drop microseconds
+            wanted += [v.replace(microsecond=v.microsecond // 1000 * 1000) for v in wanted]
+        listed = ",".join(map(_literal, wanted))
         condition = f'"{column}" IN ({listed})' if listed else "false"
         if values.null_count:
             condition += f' OR "{column}" IS NULL'
@@ -110,7 +114,13 @@ class ArrowTable:
             yield _cast(batch, schema)
 
     def changes(
-        self, since: int, columns: Sequence[str], most: int, most_bytes: int
+        self,
+        since: int,
+        columns: Sequence[str],
+        most: int,
+        most_bytes: int,
+        *,
+        preimages: bool = False,
     ) -> pa.Table | None:
         """Read the change feed of the versions from `since` on, in the order of versions.
 
@@ -119,10 +129,12 @@ class ArrowTable:
             columns: the columns to read. Deleted rows have the values from before the deletion.
             most: the maximum number of rows.
             most_bytes: the maximum size of the rows in memory.
+            preimages: whether to include rows as they were before an update.
 
         Returns:
-            The columns and `_change_type`. An update is represented by its new row. None if there
-            are more rows or bytes.
+            The columns and `_change_type`. An update is represented by its new row, and its old one
+            if this is asked for. None if there are more rows or bytes. After a RESTORE, rows that a
+            deletion vector hides may be among the inserted ones.
         """
         names, found, rows, size = [*columns, CHANGE_TYPE, "_commit_version"], [], 0, 0
         feed = self._delta.load_cdf(since, self.version, columns=names)
@@ -130,7 +142,9 @@ class ArrowTable:
         schema = schema.append(pa.field("_commit_version", pa.int64()))
         for batch in pa.RecordBatchReader.from_stream(feed):
             part = pa.Table.from_batches([_cast(batch, schema)])
-            found.append(part.filter(pc.not_equal(part[CHANGE_TYPE], "update_preimage")))
+            if not preimages:
+                part = part.filter(pc.not_equal(part[CHANGE_TYPE], "update_preimage"))
+            found.append(part)
             rows += found[-1].num_rows
             size += found[-1].nbytes
             if rows > most or size > most_bytes:
@@ -268,7 +282,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _literal(value: int | str | dt.datetime) -> str:
-    if isinstance(value, dt.datetime):
+def _literal(value: int | str | dt.date) -> str:
+    if isinstance(value, dt.date):
         return f"'{value.isoformat()}'"
     return str(value) if isinstance(value, int) else "'{}'".format(value.replace("'", "''"))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from lake.tables.sql import identifier
+from lake.quoting import identifier
 from pulsar_spark.errors import LakehouseError
 from pulsar_spark.schema import ADDED, ENVELOPE, Column
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import deltalake
 
+from lake.quoting import delta_at, identifier, literal
 from lake.settings.settings import LakeSettings
 from lake.tables.arrow import ArrowTable
 from lake.tables.checksums import write_checksum
 from lake.tables.log import TableFiles
 from lake.tables.spec import BOUNDED_LOG, TableSpec
-from lake.tables.sql import delta_at, identifier, literal
 from lake.tables.storage import (
     commit_file,
     delete,
@@ -127,15 +127,16 @@ class Table:
         is opened again.
         """
         version, written = self._seen
-        if self._arrow is None or written is None or self._written_at(version) != written:
+        if self._arrow is None or written is None or self.written_at(version) != written:
             self._arrow = ArrowTable(self.log())
         else:
             self._arrow.refresh()
         if self._arrow.version != version or written is None:
-            self._seen = self._arrow.version, self._written_at(self._arrow.version)
+            self._seen = self._arrow.version, self.written_at(self._arrow.version)
         return self._arrow
 
-    def _written_at(self, version: int) -> float | None:
+    def written_at(self, version: int) -> float | None:
+        """When a version was written, in seconds since 1970; None if its log entry is gone."""
         return written_at(self._settings, commit_file(self.path, version))
 
     def arrow_at(self, version: int) -> ArrowTable:

@@ -116,11 +116,12 @@ class View(Declaration):
     """The view `silver.<name>`: a SQL query over silver's tables.
 
     sql: the query. It names silver's tables and views without `silver.`.
-    key: if given, the view is materialized as a table, which follows the changes of its sources row
-        by row. NULL is a key like any other.
+    key: if given, the view is materialized as a table, which follows the changes of what it reads
+        row by row. NULL is a key like any other.
     columns: the columns of that table, with their SQL types.
-    sources: each table that the query reads (a changelog or `enriched_<events>`), with the columns
-        that form the key. A row of the result may depend only on rows with the same key.
+    sources: for a query of which silver cannot derive the keys that a change affects: each table
+        that it reads, with the columns that form the key. A row of the result may depend only on
+        rows with the same key.
     """
 
     name: Name
@@ -132,9 +133,10 @@ class View(Declaration):
 
     @model_validator(mode="after")
     def _is_whole(self) -> "View":
-        given = [bool(self.key), bool(self.columns), bool(self.sources)]
-        if any(given) and not all(given):
-            self._refuse("needs 'key', 'columns' and 'sources' together, or none of them")
+        if bool(self.key) != bool(self.columns):
+            self._refuse("needs 'key' and 'columns' together, or neither of them")
+        if self.sources and not self.key:
+            self._refuse("has 'sources', which need a 'key'")
         for name in self.key:
             if name not in self.columns:
                 self._refuse(f"has the key '{name}', which is not among its columns")

@@ -15,9 +15,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from lake.quoting import delta_at, literal
 from lake.settings.settings import LakeSettings
 from lake.tables.log import files_of
-from lake.tables.sql import delta_at, literal
 from lake.tables.storage import delete_file, files_below, in_bucket, is_table, open_table
 from pulsar_spark.errors import LakehouseError
 

@@ -26,6 +26,7 @@ from gold.lock import alone
 from gold.publish import note_versions
 from gold.tables import BUILT, RUNS, published_tables
 from gold.tables import CUTS as GOLD_CUTS
+from lake.quoting import delta_at
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, claim, interrupted
 from lake.streams.delta_offset import offset_of_delta
@@ -33,7 +34,6 @@ from lake.streams.job import await_streams
 from lake.streams.rewind import Place, move
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
-from lake.tables.sql import delta_at
 from lake.tables.storage import delete
 from lake.tables.table import Table
 from lake.topics.topic import Topic

@@ -23,7 +23,8 @@ from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from pulsar_spark.errors import LakehouseError, SettingsError
-from silver.contract.tables import silver_tables, view_table
+from silver.contract.tables import silver_tables
+from silver.materialized import KeptView
 from silver.records.masking import protection
 
 OWN = {"data_loss", "incomplete_messages"}  # tables of bronze about all topics
@@ -78,16 +79,15 @@ def _bronze(lake: Lake) -> Iterator[Step]:
 
 
 def _silver(lake: Lake) -> Iterator[Step]:
-    views = {view_table(view).full_name: view for view in lake.topics.kept_views()}
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
         if not table.exists():
             yield Step(table.full_name, "created", "it is declared, and does not exist yet")
             continue
         yield from _columns(table)
-        view = views.get(table.full_name)
-        if view and is_redefined(table, view):
-            yield Step(table.full_name, "computed again by the next batch", "its query has changed")
+    for query in lake.topics.view_queries:
+        if (view := KeptView(lake, query)).is_redefined:
+            yield Step(view.table, "computed again by the next batch", "its query has changed")
 
 
 def _columns(table: Table) -> Iterator[Step]:

@@ -1,30 +1,31 @@
-"""Tests the views declared in a topic file against plain Python over the same rows."""
+"""Tests that materialized views hold what their queries give after changes of their sources."""
 
 import datetime as dt
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import windows_model
 from deltalake import DeltaTable
-from messages import json_message, message, order
+from messages import json_message, message
 from model import Message
 from pyspark.sql import DataFrame, SparkSession
-from shop_lake import ShopLake
 from silver_lake import SilverLake
+from structlog.testing import capture_logs
 from topic import declared
 
-from lake.settings.settings import SHOP_TOPICS
 from lake.topics.topic_file import load_topics
-from pulsar_spark.errors import LakehouseError, SettingsError
-from silver.materialized import create_views
+from pulsar_spark.errors import LakehouseError
+from silver.audit.snapshots import latest_snapshot
+from silver.contract.tables import silver_tables
+from silver.materialized import KeptView
 from silver.quarantine import Selection, replay
+from silver.refine import Refinery
 
 PEOPLE = Path(__file__).resolve().parents[2] / "examples" / "people" / "topics.toml"
-BEGIN = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
 
 Row = tuple[Any, ...]
 
@@ -36,51 +37,6 @@ def rows(frame: DataFrame) -> set[Row]:
     ]
     assert len(set(found)) == len(found)
     return set(found)
-
-
-@pytest.fixture(scope="module")
-def late_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SilverLake:
-    """A lake with orders of three days in two batches, the latest first, in a separate session."""
-    lake = SilverLake(spark.newSession(), tmp_path_factory.mktemp("windows"))
-    rng = random.Random(5)
-    times = [rng.randrange(72 * 60) for _ in range(80)] + [n * 30 for n in range(20)]
-    orders = []
-    for n, minute in enumerate(sorted(times, reverse=True)):
-        at = BEGIN + dt.timedelta(minutes=minute)
-        fields = {"createdAt": int(at.timestamp() * 1000), "price": rng.choice([1.25, 3, 10])}
-        payload = order(n // 2, n, rng.randrange(3), rng.randrange(5), **fields)
-        orders.append(message("orders", n, n, payload))
-    for batch in (orders[:70], orders[70:]):
-        lake.put(batch)
-        lake.refine()
-    lake.table("enriched_orders").createOrReplaceTempView("enriched_orders")
-    for view in lake.topics.views.values():
-        lake.spark.sql(view.sql).createOrReplaceTempView(view.name)
-    return lake
-
-
-@pytest.mark.parametrize("name", windows_model.VIEWS)
-def test_a_window_includes_late_rows(late_lake: SilverLake, name: str) -> None:
-    expected = windows_model.VIEWS[name](late_lake.enriched().values())
-    assert rows(late_lake.spark.table(name)) == expected
-
-
-def test_sql_clients_see_the_views(shop_lake: ShopLake) -> None:
-    lines = shop_lake.enriched().values()
-    assert set(windows_model.VIEWS) == set(shop_lake.topics.views)
-    for name, model in windows_model.VIEWS.items():
-        assert rows(shop_lake.spark.table(f"silver.{name}")) == model(lines), name
-
-
-def test_a_view_that_is_not_a_query_is_refused_by_name(shop_lake: ShopLake, tmp_path: Path) -> None:
-    mistake = """
-[views.mistake]
-description = "?"
-sql = "SELECT nothing FROM enriched_orders"
-"""
-    topics = declared(tmp_path, SHOP_TOPICS.read_text() + mistake)
-    with pytest.raises(SettingsError, match="view 'mistake'.*UNRESOLVED_COLUMN.*nothing"):
-        create_views(shop_lake.spark, topics)
 
 
 def people_messages(seed: int, count: int) -> list[Message]:
@@ -210,3 +166,339 @@ def test_records_replayed_from_the_quarantine_are_in_the_views(
     lake.topics = declared(tmp_path, text)
     replay(spark, lake.lake, Selection())
     assert rows(lake.table("towns").drop("silver_batch")) == {("bath", "1"), ("york", "1")}
+
+
+# Each view is declared after those that it reads, so that Spark can be the oracle.
+TOWNS = """
+[topics.people]
+kind = "changelog"
+key = ["id"]
+delete = { field = "op", equals = "d" }
+truncate = { field = "op", equals = "t" }
+[topics.people.fields]
+id = "long"
+op = "string"
+town = { type = "string", required = false }
+team = { type = "int", required = false }
+seen = { type = "int", required = false }
+
+[topics.teams]
+kind = "changelog"
+key = ["id"]
+[topics.teams.fields]
+id = "int"
+boss = { type = "string", required = false }
+
+[topics.visits]
+kind = "events"
+key = ["id"]
+[topics.visits.fields]
+id = "int"
+person = "long"
+at = "timestamp_ms"
+minutes = "int"
+[topics.visits.lookups]
+visitor = { topic = "people", on = "person" }
+"""
+VIEWS = """
+[views.named]
+description = "Has no key, so it becomes a part of the queries that read it"
+sql = "SELECT id, upper(town) AS town, team FROM people WHERE town IS NOT NULL -- with a name"
+
+[views.per_town]
+description = "People of each town, NULL included"
+key = ["town"]
+columns = { town = "string", people = "bigint" }
+sql = "SELECT town, count(*) AS people FROM people GROUP BY town"
+
+[views.with_boss]
+description = "A join of changelogs by a column that is no key"
+key = ["id"]
+columns = { id = "bigint", town = "string", boss = "string" }
+sql = "SELECT n.id, n.town, t.boss FROM named n LEFT JOIN teams AS t ON n.team = t.id"
+
+[views.per_boss]
+description = "Reads a view with a key"
+key = ["boss"]
+columns = { boss = "string", people = "bigint", towns = "bigint" }
+sql = '''
+SELECT boss, count(*) AS people, count(DISTINCT town) AS towns FROM with_boss GROUP BY boss
+'''
+
+[views.bosses]
+description = "Reads such a view, and a table"
+key = ["id"]
+columns = { id = "int", boss = "string", people = "bigint" }
+sql = "SELECT t.id, t.boss, b.people FROM teams AS t JOIN per_boss AS b ON t.boss = b.boss"
+
+[views.numbered]
+description = "The number of a person depends on the other people of the team"
+key = ["id"]
+columns = { id = "bigint", team = "int", place = "int" }
+sql = '''
+SELECT id, team, row_number() OVER (PARTITION BY team ORDER BY town, id) AS place FROM people
+'''
+
+[views.hours]
+description = "Visits of each hour"
+key = ["hour"]
+columns = { hour = "timestamp", visits = "bigint", minutes = "bigint" }
+sql = '''
+SELECT window.start AS hour, count(*) AS visits, sum(minutes) AS minutes
+FROM enriched_visits GROUP BY window(at, '1 hour')
+'''
+
+[views.hours_of_towns]
+description = "Visits of two hours that overlap, by the town that was looked up"
+key = ["town", "until"]
+columns = { town = "string", until = "timestamp", visits = "bigint" }
+sql = '''
+SELECT visitor.town, window.end AS until, count(*) AS visits
+FROM enriched_visits GROUP BY visitor.town, window(at, '2 hours', '1 hour')
+'''
+
+[views.shares]
+description = "A part of the whole, so each row depends on all people"
+key = ["town"]
+columns = { town = "string", part = "double" }
+sql = "SELECT town, count(*) / sum(count(*)) OVER () AS part FROM people GROUP BY town"
+"""
+
+
+# Each view takes seconds in each batch.
+SOME_VIEWS = VIEWS[: VIEWS.index("[views.numbered]")]
+FEW_VIEWS = VIEWS[: VIEWS.index("[views.per_boss]")]
+
+
+def assert_right(lake: SilverLake, *names: str) -> None:
+    """Compare views with their queries, which Spark runs on all rows of the topics' tables."""
+    session = lake.spark.newSession()
+    for topic in lake.topics.changelogs():
+        live = lake.table(f"{topic.name}_state").where("NOT is_deleted")
+        session.createDataFrame(live.toArrow(), live.schema).createOrReplaceTempView(topic.name)
+    for topic in lake.topics.events():
+        found = lake.table(f"enriched_{topic.name}")
+        session.createDataFrame(found.toArrow(), found.schema).createOrReplaceTempView(
+            f"enriched_{topic.name}"
+        )
+    for view in lake.topics.views.values():
+        session.sql(view.sql).createOrReplaceTempView(view.name)
+    for name in names or [view.name for view in lake.topics.kept_views()]:
+        wanted = rows(session.table(name))
+        assert rows(lake.table(name).drop("silver_batch")) == wanted, name
+
+
+def changes_of_towns(chance: random.Random, begin: int, count: int) -> Iterator[Message]:
+    """Yield moves, deletions and resends of a few people, changes of their teams, and visits."""
+    for entry in range(begin, begin + count):
+        who, what = chance.randrange(8), chance.choice(["people"] * 3 + ["teams", "visits"])
+        if what == "people" and chance.random() < 0.15:
+            yield json_message("people", entry, id=who, op="d")
+        elif what == "people":
+            place = {"town": chance.choice("abc"), "team": chance.randrange(4)}
+            given = {name: value for name, value in place.items() if chance.random() < 0.9}
+            yield json_message("people", entry, id=who, op="u", seen=entry, **given)
+        elif what == "teams" and chance.random() < 0.2:
+            yield message("teams", entry, chance.randrange(4), None)
+        elif what == "teams":
+            yield json_message("teams", entry, id=chance.randrange(4), boss=chance.choice("xyz"))
+        else:
+            at = 1_800_000_000_000 + chance.randrange(6 * 3_600_000)
+            minutes = chance.randrange(60)
+            visit = chance.randrange(20)
+            yield json_message("visits", entry, id=visit, person=who, at=at, minutes=minutes)
+
+
+def test_views_are_planned_from_their_queries(spark: SparkSession, tmp_path: Path) -> None:
+    """Views of views, joins by columns that are no keys, windows of time, and whole views."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + VIEWS))
+    chance = random.Random(3)
+    with capture_logs() as logs:
+        for begin in range(0, 60, 20):
+            lake.put(changes_of_towns(chance, begin, 20))
+            lake.refine()
+            assert_right(lake)
+    told = [each for each in logs if "computed whole" in each["event"]]
+    assert {each["view"] for each in told} == {"shares"}
+    assert {each["reason"] for each in told} == {
+        "a window function does not partition by people.town (line 1)"
+    }
+    lake.put([json_message("people", 60, id=0, op="t"), json_message("people", 61, id=5, op="u")])
+    lake.refine()
+    assert rows(lake.table("per_town").drop("silver_batch")) == {(None, 1)}
+    assert_right(lake)
+
+
+def versions(lake: SilverLake, *names: str) -> list[int]:
+    return [DeltaTable(lake.settings.table_path("silver", name)).version() for name in names]
+
+
+def test_changes_of_other_columns_touch_no_view(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + VIEWS))
+    lake.put(json_message("people", n, id=n, op="u", town="a", team=1, seen=1) for n in range(3))
+    lake.put([json_message("teams", 1, id=1, boss="x")])
+    lake.refine()
+    lake.put([json_message("people", 4, id=1, op="u", town="a", team=1, seen=2)])
+    names = ("per_town", "with_boss", "per_boss", "bosses", "numbered")
+    before = versions(lake, *names)
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptView, "_update", None)
+        patch.setattr("silver.view_plan.terms_sql", None)
+        lake.refine()
+    assert versions(lake, *names) == before
+    assert_right(lake)
+
+
+@pytest.mark.parametrize("place", ["refresh", "_write_audit"])
+def test_a_batch_that_was_killed_among_the_views_is_repeated(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The view that `bosses` reads has changed before the repetition, and does not change in it."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + SOME_VIEWS))
+    lake.put(json_message("people", n, id=n, op="u", town="a", team=n % 2) for n in range(4))
+    lake.put(json_message("teams", n, id=n, boss="xy"[n]) for n in range(2))
+    lake.refine()
+    refresh, what = KeptView.refresh, "killed"
+
+    def killed(self: Any, *given: Any) -> None:
+        if place == "refresh" and self._view.name != "bosses":
+            return refresh(self, *given)
+        raise LakehouseError(what)
+
+    lake.put([json_message("people", 9, id=1, op="u", town="b", team=0)])
+    with monkeypatch.context() as patch:
+        patch.setattr(KeptView if place == "refresh" else Refinery, place, killed)
+        with pytest.raises(LakehouseError, match="killed"):
+            lake.refine()
+    before = versions(lake, "with_boss", "per_boss")
+    lake.refine()
+    assert versions(lake, "with_boss", "per_boss") == before
+    assert rows(lake.table("bosses").drop("silver_batch")) == {(0, "x", 3), (1, "y", 1)}
+    assert_right(lake)
+
+
+ODD = """
+[topics.users]
+kind = "changelog"
+key = ["id"]
+merged_into = "parent"
+[topics.users.fields]
+id = "long"
+parent = { type = "long", required = false }
+town = { type = "string", required = false }
+
+[views.declared]
+description = "The planner does not know the subquery, so 'sources' say what the key depends on"
+key = ["town"]
+columns = { town = "string", users = "bigint" }
+sources = { users = ["town"] }
+sql = "SELECT town, count(*) AS users FROM users GROUP BY town HAVING count(*) > (SELECT 0)"
+
+[views.merged]
+description = "Its key changes without a message"
+key = ["resolved_id"]
+columns = { resolved_id = "bigint", users = "bigint" }
+sql = "SELECT resolved_id, count(*) AS users FROM users GROUP BY resolved_id"
+
+[views.converted]
+description = "Is stored with another type, so rows cannot be found by the query's values"
+key = ["id"]
+columns = { id = "string", town = "string" }
+sql = "SELECT id, town FROM users"
+
+[views.all_of_them]
+description = "Has a constant for a key"
+key = ["what"]
+columns = { what = "string", users = "bigint" }
+sql = "SELECT 'all' AS what, count(*) AS users FROM users GROUP BY 'all'"
+"""
+
+
+def test_declared_sources_merged_keys_and_converted_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, ODD))
+    lake.put(json_message("users", n, id=n, town="ab"[n % 2]) for n in range(6))
+    lake.put([json_message("users", 6, id=2, town="a", parent=1)])
+    lake.refine()
+    with capture_logs() as logs:
+        for entry, fields in enumerate(
+            ({"id": 1, "town": "b", "parent": 3}, {"id": 4, "town": "c"}, {"id": 5}), 10
+        ):
+            lake.put([json_message("users", entry, **fields)])
+            lake.refine()
+            assert_right(lake, "declared", "merged", "all_of_them")
+    found = rows(lake.table("converted").drop("silver_batch"))
+    assert found == {("0", "a"), ("1", "b"), ("2", "a"), ("3", "b"), ("4", "c"), ("5", None)}
+    told = {each["view"]: each["reason"] for each in logs if "reason" in each}
+    assert told == {
+        "declared": "a subquery in an expression is not supported; use a join (line 1)",
+        "converted": "its column id is of the type bigint, but is declared as string",
+    }
+
+
+def test_large_batches_are_computed_whole(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + FEW_VIEWS))
+    chance = random.Random(8)
+    lake.put(changes_of_towns(chance, 0, 20))
+    lake.refine()
+    monkeypatch.setattr(KeptView, "_update", None)
+    for begin, limit in ((20, "silver.view_sources.FEW"), (40, "silver.records.batch_stats.FEW")):
+        with monkeypatch.context() as patch:
+            patch.setattr(limit, 0)
+            lake.put(changes_of_towns(chance, begin, 20))
+            lake.refine()
+            assert_right(lake)
+
+
+def test_views_follow_after_a_restore(spark: SparkSession, tmp_path: Path) -> None:
+    """The feeds hold the batch that was undone and the restore, and both change nothing."""
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + FEW_VIEWS))
+    chance = random.Random(9)
+    lake.put(changes_of_towns(chance, 0, 30))
+    lake.refine()
+    lake.put(changes_of_towns(chance, 30, 10))
+    lake.refine()
+    snapshot = latest_snapshot(lake.lake)
+    assert snapshot is not None
+    lake.put(changes_of_towns(chance, 40, 20))
+    lake.refine()
+    for spec in silver_tables(lake.topics):
+        lake.lake.table(spec).spark(spark).restoreToVersion(snapshot.versions[spec.full_name])
+    lake.put(changes_of_towns(chance, 60, 10))
+    lake.refine()
+    assert_right(lake)
+
+
+SEATS = """
+[views.seats]
+description = "Numbers the people of a team by their town"
+key = ["town"]
+columns = { town = "string", team = "int", place = "int" }
+sql = "SELECT town, team, row_number() OVER (PARTITION BY team ORDER BY town) AS place FROM people"
+"""
+
+
+def test_a_key_of_a_row_that_is_not_computed_again_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + SEATS))
+    lake.put(json_message("people", n, id=n, op="u", town="abc"[n], team=n) for n in range(3))
+    lake.refine()
+    lake.put([json_message("people", 3, id=3, op="u", town="b", team=0)])
+    with pytest.raises(LakehouseError, match="view 'seats'.*key more than once: town = b"):
+        lake.refine()
+
+
+def test_declared_sources_name_columns_that_exist(spark: SparkSession, tmp_path: Path) -> None:
+    text = ODD.replace('users = ["town"]', 'users = ["place"]')
+    lake = SilverLake(spark, tmp_path, declared(tmp_path, text[: text.index("[views.merged]")]))
+    lake.put([json_message("users", 1, id=1, town="a")])
+    lake.refine()
+    lake.put([json_message("users", 2, id=2, town="a")])
+    with pytest.raises(LakehouseError, match="'declared'.* the column 'place' of 'users'"):
+        lake.refine()

@@ -29,10 +29,10 @@ from gold.errors import GoldError
 from gold.lock import alone
 from gold.sql_client import query_endpoint
 from gold.tables import RUNS
+from lake.quoting import delta_at
 from lake.settings.settings import SHOP_DBT, LakeSettings
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY
-from lake.tables.sql import delta_at
 
 # A test of the last column of stg_items, its price, which becomes a constraint of the table.
 FREE = """

@@ -1,7 +1,7 @@
 {#
     The materialization `kept`: a table whose rows are those of a plain SELECT, updated at a cost that
     depends on how much has changed. The model declares in `unique_key` which columns identify its
-    rows. With the adapter `lakehouse`, the planner (`gold/kept`) finds which rows to compute again.
+    rows. With the adapter `lakehouse`, the planner (`lake/kept`) finds which rows to compute again.
     With the adapter `spark`, the table is built anew by each run.
 #}
 

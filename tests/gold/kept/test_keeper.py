@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from random_models import ROW, TABLES, Row, changes, models
 
 from gold.kept.keeper import Keeper, KeptError
-from gold.kept.query import Unkept, read_query
+from lake.kept.query import Unkept, read_query
 
 FEED = "tblproperties (delta.enableChangeDataFeed = true)"
 TOTALS = "with p as (select * from db.t1 where b > 0) select a, sum(b) as s from p group by a"

@@ -37,6 +37,22 @@ def test_rows_are_found_by_values_that_need_quotes_and_by_null(table: ArrowTable
     assert ids(table.find("id", pa.array([], pa.int64()), ["id"])) == []
 
 
+def test_rows_are_found_by_dates_and_instants_to_the_microsecond(tmp_path: Path) -> None:
+    kinds = {"id": pa.int64(), "day": pa.date32(), "at": pa.timestamp("us", "UTC")}
+    begin, rows = dt.datetime(1969, 12, 31, 23, 59, 58, 999_500, dt.timezone.utc), []
+    for number in range(6):
+        at = begin + dt.timedelta(microseconds=300 * number)
+        rows.append({"id": number, "day": dt.date(2026, 1, 1 + number % 3), "at": at})
+    table = ArrowTable(DeltaTable.create(tmp_path, pa.schema(kinds)))
+    for each in rows:
+        table.append([each])
+    for number, each in enumerate(rows):
+        found = table.find("at", pa.array([each["at"]], kinds["at"]), ["id"])
+        assert number in ids(found)
+        found = table.find("day", pa.array([each["day"]], kinds["day"]), ["id"])
+        assert ids(found) == [number % 3, number % 3 + 3]
+
+
 def test_only_integers_and_strings_find_rows(table: ArrowTable) -> None:
     assert [table.finds_by(name) for name in SCHEMA.names] == [True, True, False]
     assert not table.lacks(pa.table({"at": [START]})), "nothing is certain"
@@ -76,7 +92,20 @@ def test_changes_come_by_version_and_deletions_before_insertions(table: ArrowTab
         (0, "a", "insert"),
     ]
     assert table.changes(since, ["id"], 2, 1 << 20) is None, "too many rows"
+    nothing = table.changes(since, [], 100, 1 << 20)
+    assert nothing is not None
+    assert nothing.num_rows == 3
     assert table.changes(since, ["id"], 100, 1) is None, "too many bytes"
+
+
+def test_an_update_is_in_the_feed_with_the_row_as_it_was(tmp_path: Path, table: ArrowTable) -> None:
+    table.append([row(1, "old"), row(2)])
+    DeltaTable(tmp_path).update(predicate="id = 1", updates={"name": "'new'"})
+    table.refresh()
+    found = table.changes(table.version, ["name"], 100, 1 << 20, preimages=True)
+    assert found is not None
+    told = {(x["name"], x["_change_type"]) for x in found.to_pylist()}
+    assert told == {("old", "update_preimage"), ("new", "update_postimage")}
 
 
 def test_the_latest_row_is_that_with_the_latest_instant(table: ArrowTable) -> None:

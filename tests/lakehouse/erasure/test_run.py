@@ -35,7 +35,6 @@ VIEW = """
 description = "What each user has spent. Grain: one user with orders"
 key = ["user_id"]
 columns = { user_id = "bigint", email_address = "string", revenue = "decimal(22,2)" }
-sources = { enriched_orders = ["user_id"] }
 sql = '''
 SELECT user_id, max(user.email_address) AS email_address, sum(price) AS revenue
 FROM enriched_orders GROUP BY user_id

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from gold.kept.planner import Plan, Term
-from gold.kept.query import DIALECT, Query, windows_of
-from lake.tables.sql import identifier, literal
+from lake.kept.planner import Plan, Term
+from lake.kept.query import DIALECT, Query, windows_of
+from lake.quoting import identifier, literal
 
 KEYS = "_keys"
 
@@ -26,21 +26,39 @@ def keys_sql(query: Query, plan: Plan, feeds: Mapping[str, str]) -> str:
         A SELECT of the columns k0, k1, ...
     """
     terms = [term for term in plan.terms if term.table in feeds]
-    parts = {term.feed: _changed(term, feeds[term.table]) for term in terms}
+    return terms_sql(query, terms, {term.feed: _changed(term, feeds[term.table]) for term in terms})
+
+
+def terms_sql(query: Query, terms: Sequence[Term], changed: Mapping[str, str]) -> str:
+    """The SQL of the values of the scope that some terms find.
+
+    Args:
+        query: the query.
+        terms: terms of its plan.
+        changed: the SQL of the changed rows, by the name of the feed; empty if there are relations
+            with these names.
+
+    Returns:
+        A SELECT of the columns k0, k1, ...
+    """
+    parts = dict(changed)
     if any("" in term.through for term in terms):
         parts = {cte.alias: cte.this.sql(DIALECT) for cte in query.ctes} | parts
     named = ",\n".join(f"{name} as (\n{sql}\n)" for name, sql in parts.items())
     found = dict.fromkeys(term.select.sql(DIALECT) for term in terms)
-    return f"with {named}\n" + "\nunion\n".join(found)
+    return (f"with {named}\n" if named else "") + "\nunion\n".join(found)
 
 
-def restricted_sql(query: Query, plan: Plan) -> str:
-    """The author's query on the rows with a scope in the relation `_keys` of columns k0, k1, ...
+def restricted_sql(text: str, plan: Plan) -> str:
+    """A query on the rows with a scope in the relation `_keys` of columns k0, k1, ...
 
     The outer restriction is what makes the result right. Those that are spliced into the text at
     the occurrences of tables make it cheap.
+
+    Args:
+        text: the query as its author wrote it.
+        plan: its plan.
     """
-    text = query.text
     for splice in sorted(plan.splices, key=lambda each: -each.start):
         alias = f" as {splice.alias}" if splice.alias else ""
         part = f"({_restricted(text[splice.start : splice.end], splice.scope)}){alias}"

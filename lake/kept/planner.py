@@ -22,20 +22,24 @@ which it groups or partitions.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from gold.kept.query import (
+from lake.kept.query import (
     Block,
     Query,
     Source,
     Table,
     Union,
     Unkept,
+    alias_to_add,
     is_aggregate,
+    name_of,
     names_of,
+    occurrences,
+    place_of,
     refuse,
     tables_of,
     windows_of,
@@ -65,6 +69,14 @@ class Term:
     select: exp.Select
     through: tuple[str, ...]
     line: int | None
+
+    @property
+    def columns(self) -> list[str] | None:
+        """The columns of the table that are the scope; None if `select` has to be run."""
+        values = [each.this for each in self.select.expressions]
+        if self.through or not all(isinstance(value, exp.Column) for value in values):
+            return None
+        return [value.name for value in values]
 
 
 @dataclass(frozen=True)
@@ -126,12 +138,56 @@ def make_plan(query: Query, unique_key: Sequence[str]) -> Plan:
         plans: list[Plan] = []
         for scope in scopes:
             try:
-                plans.append(_Planner(query, scope).plan())
+                plan = _Planner(query, scope).plan()
+                _require_distinct_names(query, plan)
+                plans.append(plan)
             except Unkept as error:
                 reasons.append(error)
         if plans:
             return min(plans, key=_cost)
     raise reasons[len(parts) - 1]
+
+
+def _require_distinct_names(query: Query, plan: Plan) -> None:
+    """Check that a CTE that has to be read hides no table from a term."""
+    if any("" in term.through for term in plan.terms):
+        for cte in query.ctes:
+            if cte.alias.lower() in plan.tables:
+                refuse(f"it has a CTE {cte.alias} with the name of a table", cte)
+
+
+def declared_plan(text: str, key: Sequence[str], sources: Mapping[str, Sequence[str]]) -> Plan:
+    """The plan of a query whose author says which columns of its tables form the key.
+
+    A row of the result then depends only on rows with its key, which nothing checks. A query that
+    cannot be parsed is restricted only from outside.
+
+    Args:
+        text: the query.
+        key: the columns that identify its rows.
+        sources: for each table that it reads, by its name in lower case, the columns that form the
+            key, in the same order.
+    """
+    scopes = {
+        name: tuple(exp.column(column, quoted=True) for column in columns)
+        for name, columns in sources.items()
+    }
+    terms = []
+    for number, (name, scope) in enumerate(scopes.items()):
+        feed = f"_feed_{number}"
+        select = exp.select(*_numbered(scope, "k")).distinct().from_(exp.to_identifier(feed))
+        used = tuple(dict.fromkeys(sources[name]))
+        terms.append(Term(name, used, feed, select, (), None))
+    try:
+        tables = occurrences(text)
+    except Unkept:
+        tables = []
+    splices = [
+        Splice(*place, alias_to_add(table), scopes[name_of(table)])
+        for table in tables
+        if name_of(table) in scopes and (place := place_of(table)) is not None
+    ]
+    return Plan(tuple(key), tuple(terms), tuple(splices))
 
 
 def _cost(plan: Plan) -> tuple[int, int]:
@@ -167,17 +223,15 @@ class _Planner:
         return Plan(self._scope, tuple(self._found.terms), tuple(s for s in splices if s))
 
     def _splice(self, table: Table, scope: Exprs) -> Splice | None:
-        parts = [part.meta for part in table.node.parts]
         slides = any(len(call.expressions) > 2 for key in scope for call in windows_of(key))
-        if slides or not all("start" in meta for meta in parts):
+        place = place_of(table.node)
+        if slides or place is None:
             return None  # of a sliding window, a row is in several
-        start, end = parts[0]["start"], parts[-1]["end"] + 1
+        start, end = place
         own = self._query.text[start:end].lower().replace("`", "")
         if own != table.name:
             return None
-        alias = table.node.args.get("alias")
-        named = alias is not None and "start" in alias.this.meta
-        return Splice(start, end, None if named else table.node.name, scope)
+        return Splice(start, end, alias_to_add(table.node), scope)
 
     def _affected(self, rows: Rows, keys: Exprs, path: _Path) -> None:
         """Find the terms of all tables below some rows.
@@ -190,6 +244,7 @@ class _Planner:
         if isinstance(rows, Table):
             self._leaf(rows, keys, path)
         elif isinstance(rows, Union):
+            _require_one_type(rows, keys)
             for branch in rows.branches:
                 self._affected(branch, tuple(_renamed(k, rows, branch) for k in keys), path)
         else:
@@ -480,6 +535,24 @@ def _require_grouped(block: Block, keys: Exprs) -> None:
             if not _is_made_from(key, window.args.get("partition_by") or []):
                 reason = f"a window function does not partition by {key.sql(dialect='spark')}"
                 refuse(reason, window)
+
+
+def _require_one_type(union: Union, keys: Exprs) -> None:
+    """Check that the branches of a set operation do not convert values of the keys."""
+    for column in (column for key in keys for column in key.find_all(exp.Column)):
+        found = list(_at(union, union.names.index(column.name)))
+        kinds = {each.type for each in found if not each.is_type("unknown", "null")}
+        if len(kinds) > 1:
+            refuse(f"the branches of a UNION give {column.name} different types", found[-1])
+
+
+def _at(rows: Block | Union, place: int) -> Iterator[exp.Expr]:
+    """The expressions that give the column at some place, one of each branch."""
+    if isinstance(rows, Block):
+        yield rows.columns[rows.names[place]]
+    else:
+        for branch in rows.branches:
+            yield from _at(branch, place)
 
 
 def _is_made_from(key: exp.Expr, parts: list[exp.Expr]) -> bool:

@@ -8,6 +8,7 @@ the form of a query. The SQL that computes rows is always the author's own text.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,11 +21,11 @@ from sqlglot.optimizer.annotate_types import annotate_types
 from sqlglot.optimizer.eliminate_subqueries import eliminate_subqueries
 from sqlglot.optimizer.pushdown_projections import pushdown_projections
 from sqlglot.optimizer.qualify import qualify
-from sqlglot.optimizer.scope import Scope, build_scope, find_all_in_scope
+from sqlglot.optimizer.scope import Scope, build_scope, find_all_in_scope, traverse_scope
 from sqlglot.schema import MappingSchema
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined] # a name of its compiled core
 
-from gold.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
+from lake.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
 
 DIALECT = "spark"
 RENAMED = "_windo"
@@ -58,7 +59,6 @@ class Unkept(Exception):
     Args:
         reason: why, as the rest of a sentence.
         node: the part of the query that is the reason, if it is one.
-        line: its line, if there is no node.
         line: its line, if there is no node.
     """
 
@@ -232,6 +232,74 @@ def read_query(text: str, relations: Mapping[str, Mapping[str, str]]) -> Query:
     return Query(text, _Reader().block(scope, None), tree, by_alias)
 
 
+def occurrences(text: str) -> list[exp.Table]:
+    """The occurrences of tables in a query, without those of CTEs.
+
+    Raises:
+        Unkept: the query cannot be parsed.
+    """
+    try:
+        parsed = _parse(text)
+        if not isinstance(parsed, exp.Query):
+            refuse("it is not a SELECT")
+        ctes = {
+            id(table)
+            for scope in traverse_scope(parsed)
+            for table in scope.tables
+            if not table.db and table.name.lower() in map(str.lower, scope.cte_sources)
+        }
+    except SqlglotError as error:
+        refuse(f"it cannot be read: {_first_line(error)}", cause=error)
+    except RecursionError as error:
+        refuse("it is nested too deeply", cause=error)
+    return [table for table in parsed.find_all(exp.Table) if id(table) not in ctes]
+
+
+def name_of(table: exp.Table) -> str:
+    """The name of a table as in the SQL, in lower case."""
+    return ".".join(part.name for part in table.parts).lower()
+
+
+def place_of(table: exp.Table) -> tuple[int, int] | None:
+    """Where the text of a query names a table: `text[start:end]`; None if that is not known."""
+    parts = [part.meta for part in table.parts]
+    if not all("start" in meta for meta in parts):
+        return None
+    return parts[0]["start"], parts[-1]["end"] + 1
+
+
+def alias_to_add(table: exp.Table) -> str | None:
+    """The alias that a table needs if a query takes its place; None if the author gave one."""
+    alias = table.args.get("alias")
+    named = alias is not None and "start" in alias.this.meta
+    return None if named else table.name
+
+
+def inlined(text: str, views: Mapping[str, str]) -> str:
+    """A query in which views are replaced by their queries.
+
+    Args:
+        text: the query.
+        views: the queries of the views, by their names in lower case.
+
+    Raises:
+        Unkept: the query cannot be parsed, or it hides a table from a view behind a CTE.
+    """
+    expected: Counter[str] = Counter()
+    for table in sorted(occurrences(text), key=lambda each: -(place_of(each) or (0, 0))[0]):
+        name, place = name_of(table), place_of(table)
+        if name in views and place is not None:
+            alias = alias_to_add(table)
+            part = f"(\n{views[name]}\n)" + (f" as `{alias}`" if alias else "")
+            text = text[: place[0]] + part + text[place[1] :]
+            expected.update(map(name_of, occurrences(views[name])))
+        else:
+            expected[name] += 1
+    if hidden := expected - Counter(map(name_of, occurrences(text))):
+        refuse(f"it has a CTE '{min(hidden)}', which is also a table that a view in it reads")
+    return text
+
+
 def _parse(text: str) -> exp.Expr:
     """Parse a query, with `window()` renamed: after GROUP BY, sqlglot reads a WINDOW clause.
 
@@ -385,8 +453,7 @@ class _Reader:
                 refuse("a recursive query", node)
             return Source(alias, self.block(found, node.name), how, on, node)
         used = {c.name for c in scope.find_all(exp.Column) if c.table == alias}
-        name = ".".join(part.name for part in node.parts).lower()
-        return Source(alias, Table(name, sorted(used), node), how, on, node)
+        return Source(alias, Table(name_of(node), sorted(used), node), how, on, node)
 
 
 def _kind(join: exp.Join) -> str:
@@ -443,7 +510,7 @@ def _refuse_functions(select: exp.Select) -> None:
 
 
 def _require_known(table: exp.Table, relations: Mapping[str, object], query: exp.Expr) -> None:
-    name = ".".join(part.name for part in table.parts).lower()
+    name = name_of(table)
     is_cte = not table.db and any(
         cte.alias_or_name.lower() == name for cte in query.find_all(exp.CTE)
     )

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from lake.quoting import delta_at, identifier, literal
 from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
-from lake.tables.sql import delta_at, identifier, literal
 from lakehouse.erasure.purge import commit_nothing
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.schema import Column

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from random_models import ROW, TABLES, Row, changes, models
 
-from gold.kept.planner import Plan, make_plan
-from gold.kept.query import Query, Unkept, read_query
-from gold.kept.statements import keys_sql, restricted_sql
+from lake.kept.planner import Plan, declared_plan, make_plan
+from lake.kept.query import Query, Unkept, read_query
+from lake.kept.statements import keys_sql, restricted_sql
 
 COLUMNS = "a int, b int, c int"
 
@@ -79,7 +79,7 @@ def wrong_keys(
         return f"the keys {missed} changed and are not in {keys}"
     names = ", ".join(f"k{number} int" for number in range(len(plan.scope)))
     fill(database, "_keys", names, keys)
-    restricted = Counter(run(database, restricted_sql(query, plan)))
+    restricted = Counter(run(database, restricted_sql(query.text, plan)))
     wanted = Counter(
         {row: times for row, times in after.items() if scope_of(plan, query, row) in keys}
     )
@@ -220,6 +220,46 @@ def test_group_by_takes_a_column_before_an_alias(
     query = read_query(text, TABLES)
     grouped = query.tree.args["group"].expressions
     assert {each.sql().replace("t1.", "") for each in grouped} <= {"a", "b"}
+
+
+def test_a_union_may_not_convert_its_key() -> None:
+    tables = {"t": {"a": "int", "b": "string"}}
+    plan = make_plan(read_query("select a from t union all select null from t", tables), ["a"])
+    assert len(plan.terms) == 2
+    for text in (
+        "select a from t union all select b from t",
+        "select a from (select a from t union select a from t union all select b from t)",
+    ):
+        with pytest.raises(Unkept, match="the branches of a UNION give a different types"):
+            make_plan(read_query(text, tables), ["a"])
+
+
+def test_a_cte_may_not_hide_a_table_from_a_term() -> None:
+    """Terms that look up in a CTE are run beside all CTEs; other terms know only tables."""
+    tables = {"t": {"a": "int", "b": "int"}, "u": {"b": "int", "c": "int"}}
+    filtered = "with t as (select * from t where b > 0) select a, count(*) as n from t group by a"
+    assert [term.columns for term in make_plan(read_query(filtered, tables), ["a"]).terms] == [
+        ["a"]
+    ]
+    text = """with t as (select a, sum(b) as b from t group by a)
+        select t.a, u.c from t left join u on t.b = u.b"""
+    with pytest.raises(Unkept, match="it has a CTE t with the name of a table"):
+        make_plan(read_query(text, tables), ["a"])
+    plan = make_plan(
+        read_query(text.replace("with t ", "with s ").replace(" t left", " s as t left"), tables),
+        ["a"],
+    )
+    assert [term.through for term in plan.terms] == [(), ("",)]
+
+
+def test_a_declared_plan_restricts_each_occurrence_of_a_table() -> None:
+    text = "select a from t where b > (select max(b) from `T` as x) -- no table: u"
+    plan = declared_plan(text, ["a"], {"t": ["b"]})
+    assert [(term.table, term.columns) for term in plan.terms] == [("t", ["b"])]
+    assert [text[s.start : s.end] for s in plan.splices] == ["t", "`T`"]
+    same = "left semi join _keys on `b` <=> _keys.k0"
+    assert restricted_sql(text, plan).count(same) == 2
+    assert declared_plan("selec a from t", ["a"], {"t": ["b"]}).splices == ()
 
 
 def test_columns_of_other_types_are_compared_by_the_join_itself() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gold.kept.query import Block, Unkept, read_query
+from lake.kept.query import Block, Unkept, read_query
 
 TABLES = {"db.t": {"a": "int", "b": "int", "s": "string"}, "db.u": {"a": "int", "c": "int"}}
 

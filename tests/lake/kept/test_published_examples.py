@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gold.kept.planner import make_plan
-from gold.kept.query import Unkept, read_query
+from lake.kept.planner import make_plan
+from lake.kept.query import Unkept, read_query
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "kept-models.md"
 TABLES = {
