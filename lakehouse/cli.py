@@ -12,9 +12,8 @@ from lakehouse.commands import (
     doctor,
     forget,
     gold,
-    init,
     metastore,
-    plan,
+    project,
     publish,
     quarantine,
     replay,
@@ -40,8 +39,8 @@ app.add_typer(quarantine.commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint.commands, name="savepoint", no_args_is_help=True)
 app.add_typer(sql_user.commands, name="sql-user", no_args_is_help=True)
 for command in (
-    init.init,
-    plan.plan,
+    project.init,
+    project.plan,
     *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),

@@ -101,7 +101,7 @@ class KeptView:
 
     @property
     def is_redefined(self) -> bool:
-        """Whether the query of the existing table has changed, so that the next batch computes it."""
+        """Whether the table exists and was made by another query, so the next batch computes it."""
         exists = self._table.exists()
         return exists and self._table.arrow.configuration(DEFINITION) != self._definition
 

@@ -77,6 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
+        *("init", "plan"),
     }
     parts = [
         each
