@@ -24,7 +24,7 @@ from sqlglot.optimizer.scope import Scope, build_scope, find_all_in_scope
 from sqlglot.schema import MappingSchema
 from sqlglot.tokens import TokenType  # type: ignore[attr-defined] # a name of its compiled core
 
-from gold.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
+from lake.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
 
 DIALECT = "spark"
 RENAMED = "_windo"

@@ -8,8 +8,8 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from gold.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
 from gold.kept.query import is_aggregate
+from lake.kept.functions import AGGREGATES, GENERATORS, OF_A_WINDOW, OF_ONE_ROW, UNORDERED
 
 UNSTABLE = (
     *("rand", "randn", "randstr", "uniform", "uuid", "shuffle", "now", "curdate", "current_date"),
