@@ -11,13 +11,24 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from bronze.landing import Landing
+from bronze.start import starting_position
 from lake.observe.lineage import Flow, table_place, topic_place
-from lake.streams.checkpoint import Running, claim_tables, start_query
+from lake.settings.settings import LakeSettings
+from lake.streams.checkpoint import (
+    Running,
+    claim_tables,
+    newest_batch,
+    planned_offsets,
+    start_query,
+)
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.storage import storage_options
 from lake.topics.topic import Topic
+from pulsar_spark.eras import partitionings
+from pulsar_spark.errors import CheckpointError
+from pulsar_spark.offsets import from_json, topic_of
 from pulsar_spark.read import incomplete
 from pulsar_spark.source import PulsarDataSource
 
@@ -41,7 +52,7 @@ def ingest(spark: SparkSession, lake: Lake, *, available_now: bool = False) -> l
 
 def _flow(lake: Lake, topic: Topic) -> Flow:
     table = table_place(lake.settings, lake.table(bronze_table(topic.name)))
-    return Flow((topic_place(lake.settings, topic),), (table,))
+    return Flow((topic_place(lake, topic),), (table,))
 
 
 def query_name(topic: str) -> str:
@@ -53,27 +64,66 @@ def ingest_topic(spark: SparkSession, lake: Lake, topic: Topic, *, available_now
     """Start landing one topic in `bronze.<topic>`.
 
     Raises:
-        CheckpointError: the checkpoint and the table do not belong together, or are in use.
+        BrokerError: the topic has a declared start, and the broker does not answer.
+        CheckpointError: the checkpoint and the table do not belong together, or are in use, or the
+            topic has another address than the one that was landed.
+        SettingsError: the declared start has not come yet.
     """
     name = query_name(topic.name)
+    refuse_other_address(lake, topic.name)
     table = bronze_table(topic.name)
     settings = lake.settings
     checkpoint = claim_tables(spark, lake, name, [table])
+    try:
+        start = starting_position(lake, topic, checkpoint)
+    except BaseException:
+        checkpoint.release()
+        raise
     # Register again for each query: planning modifies the registered object, and a query that is
     # serialized at that moment fails with java.io.OptionalDataException.
     spark.dataSource.register(PulsarDataSource)
     messages = (
         spark.readStream.format("pulsar")
         .options(**settings.connection.options())
-        .option("topic", settings.full_topic(topic.name))
+        .option("topic", lake.address(topic.name))
         .option("subscription", subscription(checkpoint.id))
         .option("readCompacted", str(topic.compacted).lower())
+        .option("startingPosition", start)
         .options(**_limits(lake))
         .load()
     )
     landing = Landing(lake, lake.table(table), checkpoint)
     trigger = settings.trigger
     return start_query(messages, landing.land, trigger, checkpoint, available_now=available_now)
+
+
+def refuse_other_address(lake: Lake, topic: str) -> None:
+    """Check that a declared topic is the one on the broker whose messages have landed.
+
+    Called before anything reads the topic. Its table holds positions of the former topic, which do
+    not order the messages of another one. Names of partitions in the checkpoint show which one it
+    was; a topic of which nothing was read yet may be exchanged.
+
+    Raises:
+        CheckpointError: it is another one.
+    """
+    address = lake.address(topic)
+    if others := sorted(landed_topics(lake.settings, topic) - {address}):
+        message = (
+            f"The topic {topic} is declared as {address}, but bronze.{topic} holds messages of "
+            f"{others[0]}, and positions do not order the messages of two topics. Name the former "
+            "address again (the key 'topic' in the topic file, or the setting pulsar_namespace), "
+            "or declare the new topic under another name."
+        )
+        raise CheckpointError(message)
+
+
+def landed_topics(settings: LakeSettings, topic: str) -> set[str]:
+    """The full names of the topics on the broker from which a declared topic has been read."""
+    query = query_name(topic)
+    batch = newest_batch(settings, query)
+    stored = {} if batch is None else planned_offsets(settings, query, batch).get("0", {})
+    return {*map(topic_of, from_json(stored)), *partitionings(stored)}
 
 
 def _limits(lake: Lake) -> dict[str, str]:

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bronze.start import begun
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import last_commit, source_offsets
+from lake.tables.lake import Lake
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.offsets import OffsetJson, from_json
 from pulsar_spark.options import PulsarOptions
@@ -16,7 +18,8 @@ class Lag:
     """The entries of a topic that have not landed yet. Exact, from ledger statistics.
 
     waiting: number of entries that have not landed, by topic partition.
-    landed: number of landed entries that the broker still has, by topic partition.
+    landed: number of landed entries that the broker still has, by topic partition. Entries before
+        the declared start of a topic do not count.
 
     A batched entry holds several messages.
     """
@@ -47,16 +50,19 @@ def committed_offset(settings: LakeSettings, topic: str) -> OffsetJson:
     return source_offsets(file.read_text())["0"] if file else {}
 
 
-def topic_lag(admin: PulsarAdmin, settings: LakeSettings, topic: str) -> Lag:
+def topic_lag(admin: PulsarAdmin, lake: Lake, topic: str) -> Lag:
     """How far bronze is behind the messages that readers can see.
 
     Raises:
         BrokerError: the broker does not answer, or does not have the topic.
     """
-    name = settings.full_topic(topic)
+    settings, name = lake.settings, lake.address(topic)
     planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)
     last = planner.last_positions()
-    landed = {n: p for n, p in from_json(committed_offset(settings, topic)).items() if n in last}
-    counts = planner.waiting(landed, last), planner.waiting({}, landed)
+    committed = from_json(committed_offset(settings, topic))
+    declared = lake.topics.topics[topic]
+    start = begun(admin, lake, declared, has_landed=bool(committed))
+    landed = {name: p for name, p in (start | committed).items() if name in last}
+    counts = planner.waiting(landed, last), planner.waiting(start, landed)
     none = dict.fromkeys(planner.known_partitions, 0)
     return Lag(*(none | {name: entries for name, (entries, _) in each.items()} for each in counts))

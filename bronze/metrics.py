@@ -43,7 +43,7 @@ def _lag(lake: Lake, landed: dict[Labels, int]) -> Iterator[Family]:
         yield metrics.BROKER_UP.of({(): float(answers)})
         if not answers:
             return
-        lags = {name: topic_lag(admin, lake.settings, name) for name in lake.topics.topics}
+        lags = {name: topic_lag(admin, lake, name) for name in lake.topics.topics}
     yield metrics.LAG.of({(n,): lag.messages(landed.get((n,), 0)) for n, lag in lags.items()})
     for metric, part in ((metrics.LAG_ENTRIES, "waiting"), (metrics.LANDED_ENTRIES, "landed")):
         yield metric.of(

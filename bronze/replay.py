@@ -10,6 +10,7 @@ import json
 
 from pyspark.sql import SparkSession
 
+from bronze.ingest import refuse_other_address
 from bronze.lag import committed_offset
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim_tables
@@ -46,12 +47,13 @@ def replay_topic(
         The number of messages appended.
 
     Raises:
-        CheckpointError: another process is landing the topic.
+        CheckpointError: another process is landing the topic, or another topic has landed.
         SettingsError: no message of the topic has landed yet.
     """
     name = f"bronze.{topic.name}"
     settings, spec = lake.settings, bronze_table(topic.name)
     table = lake.table(spec)
+    refuse_other_address(lake, topic.name)
     landed = committed_offset(settings, topic.name)
     if not landed:
         message = (
@@ -65,7 +67,7 @@ def replay_topic(
         found = (
             spark.read.format("pulsar")
             .options(**settings.connection.options())
-            .option("topic", settings.full_topic(topic.name))
+            .option("topic", lake.address(topic.name))
             .option("startingTimestamp", str(begin))
             .option("endingPosition", json.dumps(_end(settings, landed, end)))
             .option("readCompacted", str(topic.compacted).lower())

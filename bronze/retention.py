@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bronze.ingest import query_name, subscription
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id
+from lake.tables.lake import Lake
 from pulsar_spark.broker.admin import EVICTS, PulsarAdmin
 
 NEAR = 0.5  # a loss is near when more than this fraction of a limit is used
@@ -24,16 +24,14 @@ class Risk(NamedTuple):
     is_near: bool
 
 
-def risks(
-    admin: PulsarAdmin, settings: LakeSettings, topic: str, now: dt.datetime
-) -> Iterator[Risk]:
+def risks(admin: PulsarAdmin, lake: Lake, topic: str, now: dt.datetime) -> Iterator[Risk]:
     """Find the ways in which messages of a topic may be lost before they land.
 
     Raises:
         BrokerError: the broker does not answer, or does not have the topic.
     """
-    name = settings.full_topic(topic)
-    checkpoint = checkpoint_id(settings, query_name(topic))
+    name = lake.address(topic)
+    checkpoint = checkpoint_id(lake.settings, query_name(topic))
     unread = []
     for partition in admin.partitions(name):
         stats = checkpoint and admin.subscription_stats(partition, subscription(checkpoint))

@@ -56,6 +56,12 @@ class Estimate(NamedTuple):
     bytes: int
 
 
+def topic_of(partition: str) -> str:
+    """The topic of a topic partition. A topic without partitions has its own name."""
+    name, _, number = partition.rpartition("-partition-")
+    return name if number.isdigit() and name else partition
+
+
 def with_estimate(stored: OffsetJson, estimate: Estimate) -> OffsetJson:
     """A stored offset with the estimate of the batch that it ends."""
     return {**stored, ESTIMATE: estimate._asdict()}

@@ -11,19 +11,20 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.upkeep import compact
 from lake.streams.checkpoint import claim_tables
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
-from lake.tables.spec import TableSpec, match
+from lake.tables.spec import TableSpec, as_messages, bronze_table, match
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
-from pulsar_spark.schema import ORDER_FIELDS, POSITION_FIELDS
+from pulsar_spark.schema import ENVELOPE, ORDER_FIELDS, POSITION_FIELDS
 from silver.audit.reconcile import rows_of_batch
 from silver.audit.snapshots import SilverSnapshot, latest_snapshot
 from silver.contract.tables import (
@@ -32,6 +33,7 @@ from silver.contract.tables import (
     RECONCILIATION,
     silver_tables,
 )
+from silver.records.computed import check_expressions
 from silver.refine import QUERY, Refinery
 
 SAMPLE_CHARACTERS = 60
@@ -112,16 +114,18 @@ def replay(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str
     Raises:
         CheckpointError: the silver query is running and must be stopped first, or it was stopped
             within a batch.
-        SettingsError: the topic is not declared.
+        SettingsError: the topic is not declared, or Spark refuses the expression of a computed
+            field.
     """
     with _decision(spark, lake, selection) as (refinery, number):
         chosen = lake.table(QUARANTINE).rows(spark).where(selection.column())
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
             return Counter()
-        place = [F.col(f"position.{name}").alias(name) for name in ORDER_FIELDS]
-        rest = ("key", "payload", "event_time", "publish_time", "schema_version")
-        messages = chosen.select(F.col("topic").alias("source"), *place, *rest)
+        messages = reduce(
+            DataFrame.unionByName,
+            (_messages(spark, lake, chosen, name) for name in names),
+        )
         with refinery.apply_again(messages, names, number) as verdicts:
             (
                 lake.table(QUARANTINE)
@@ -133,6 +137,27 @@ def replay(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str
                 .execute()
             )
         return _book(lake, number)
+
+
+def _messages(spark: SparkSession, lake: Lake, chosen: DataFrame, name: str) -> DataFrame:
+    """The records of a topic as messages of bronze.
+
+    The quarantine does not hold the properties of a message, and other metadata that few topics
+    declare fields of. For these topics, they are read from bronze. A record that bronze lacks then
+    stays in the quarantine.
+    """
+    theirs = chosen.where(F.col("topic") == name)
+    place = [F.col(f"position.{each}").alias(each) for each in ORDER_FIELDS]
+    rest = ("key", "payload", "event_time", "publish_time", "schema_version")
+    messages = theirs.select(F.lit(name).alias("source"), *place, *rest)
+    absent = [column for column in ENVELOPE if column.name not in messages.columns]
+    if not lake.topics.topics[name].message_fields:
+        return messages.withColumns({each.name: F.lit(None).cast(each.type) for each in absent})
+    first, last = theirs.agg(F.min("publish_time"), F.max("publish_time")).collect()[0]
+    bronze = as_messages(lake.table(bronze_table(name)).rows(spark))
+    bronze = bronze.where(F.col("publish_time").between(first, last))
+    metadata = bronze.select(*POSITION_FIELDS, *(each.name for each in absent))
+    return metadata.join(F.broadcast(messages), [*POSITION_FIELDS])
 
 
 def discard(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str]:
@@ -164,6 +189,7 @@ def _decision(
                 "need whole batches. Run `lakehouse silver --available-now` first."
             )
             raise CheckpointError(message)
+        check_expressions(spark, lake.topics.topics.values())
         refinery = Refinery(lake, checkpoint)
         yield refinery, finish_last(spark, lake, refinery)
     finally:

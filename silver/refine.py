@@ -48,6 +48,7 @@ from silver.maintenance import CONFIGURATION, Maintenance
 from silver.materialized import KeptView
 from silver.records.batch import Decoded
 from silver.records.batch_stats import BatchStats, few
+from silver.records.computed import check_expressions
 from silver.records.decode import Decoder, without_what_was_good
 from silver.records.masking import protect, require_secret
 from silver.records.pseudonymize import Forgotten
@@ -93,10 +94,12 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
         LakehouseError: a bronze table does not exist yet.
-        SettingsError: fields are declared as hashed, but the secret is not set or has changed.
+        SettingsError: fields are declared as hashed, but the secret is not set or has changed, or
+            Spark refuses the expression of a computed field.
     """
     require_bronze(lake)
     require_secret(lake)
+    check_expressions(spark, lake.topics.topics.values())
     checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
         protect(spark, lake)
@@ -141,7 +144,7 @@ def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
         if is_new and not (bronze := table.log()).file_uris():
             # Otherwise Spark begins with a snapshot, and needs seconds to find that it is empty.
             stream = stream.option("startingVersion", bronze.version())
-        messages = as_messages(stream.load(table.path)).drop("topic")
+        messages = as_messages(stream.load(table.path))
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
 

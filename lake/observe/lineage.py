@@ -22,6 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
 from lake.tables.storage import in_bucket, open_table
 from lake.tables.table import Table
 from lake.topics.topic import Topic
@@ -57,11 +58,11 @@ class Place:
     alias: tuple[str, str] | None = None
 
 
-def topic_place(settings: LakeSettings, topic: Topic) -> Place:
+def topic_place(lake: Lake, topic: Topic) -> Place:
     """A topic. OpenLineage defines no names for Pulsar, so these follow its rules for Kafka."""
     columns = tuple((name, spec.type, None) for name, spec in topic.fields.items())
-    hosts = settings.pulsar_url.partition("://")[2]
-    return Place(f"pulsar://{hosts}", settings.full_topic(topic.name), columns=columns)
+    hosts = lake.settings.pulsar_url.partition("://")[2]
+    return Place(f"pulsar://{hosts}", lake.address(topic.name), columns=columns)
 
 
 def table_place(settings: LakeSettings, table: Table) -> Place:

@@ -283,7 +283,10 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         return f"{self.tables}/{layer}/{name}"
 
     def full_topic(self, name: str) -> str:
-        """The full name on the broker of a topic in our namespace."""
+        """The full name on the broker of a topic in our namespace.
+
+        `Lake.address` gives that of a declared topic, which may be elsewhere.
+        """
         return f"persistent://{self.pulsar_namespace}/{name}"
 
     @property

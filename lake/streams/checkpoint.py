@@ -199,6 +199,11 @@ class Checkpoint:
         return BatchSpan(batch, begins, source_offsets((offsets / str(batch)).read_text()))
 
     @property
+    def has_started(self) -> bool:
+        """Whether the query of this checkpoint has been started before."""
+        return (self._file.parent / "metadata").exists()
+
+    @property
     def unfinished(self) -> int | None:
         """The batch that was planned but not committed; None if there is none."""
         planned, done = (newest_file(self._file.parent / log) for log in ("offsets", "commits"))
@@ -350,6 +355,15 @@ def newest_batch(settings: LakeSettings, query: str) -> int | None:
     """The last batch that a query has planned; None if there is none."""
     planned = newest_file(Path(settings.checkpoint_path(query)) / "offsets")
     return None if planned is None else int(planned.name)
+
+
+def planned_offsets(settings: LakeSettings, query: str, batch: int) -> dict[str, Any]:
+    """The offset of each source at which a planned batch of a query ends; see `source_offsets`.
+
+    Empty if the file is torn, which `Checkpoint.check_logs` refuses.
+    """
+    file = Path(settings.checkpoint_path(query)) / "offsets" / str(batch)
+    return source_offsets(file.read_text()) if is_whole(file) else {}
 
 
 def last_commit(settings: LakeSettings, query: str) -> Path | None:

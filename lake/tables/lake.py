@@ -49,6 +49,20 @@ class Lake:
         """
         return self._topics or load_topics(self.settings.topics)
 
+    def address(self, topic: str) -> str:
+        """The full name on the broker of a declared topic, `persistent://tenant/namespace/name`.
+
+        Everything that names a declared topic to the broker gets the name here.
+
+        Raises:
+            SettingsError: two topics are declared with the same address.
+        """
+        return self._addresses[topic]
+
+    @cached_property
+    def _addresses(self) -> dict[str, str]:
+        return self.topics.addresses(self.settings.pulsar_namespace)
+
     def table(self, spec: TableSpec) -> Table:
         """The table of a contract."""
         if self._shared is not None and self._shared[1](spec):

@@ -3,10 +3,14 @@
 `topic_file.py` reads the file.
 """
 
+import itertools
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from lake.topics.address import checked_address, checked_start
+from lake.topics.origins import computed, of_the_message
 
 DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 SIMPLE_TYPES = (
@@ -53,6 +57,24 @@ def _field_type(value: str) -> str:
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")]
 
+# The parts of a message, besides its payload, from which a field may come. `properties.` is
+# followed by the name of a property.
+TIMES = ("event_time", "publish_time")
+PROPERTIES = "properties."
+
+
+def _part_of_message(value: Any) -> Any:
+    known = isinstance(value, str) and (
+        value in ("key", "topic", *TIMES) or value.startswith(PROPERTIES)
+    )
+    if not known or value == PROPERTIES:
+        message = (
+            f"'{value}' is not a part of a message; use key, event_time, publish_time, topic or "
+            "properties.<name>"
+        )
+        raise ValueError(message)
+    return value
+
 
 class Declaration(BaseModel):
     """Part of a topic file. Unknown keys are refused."""
@@ -69,6 +91,10 @@ class FieldSpec(Declaration):
     personal: marks personal data, and says what gold sees of it. `keep`: the value. `mask`: `***`,
         or NULL if the field is not a string. `hash`: a keyed hash, so that equal values stay equal.
     absent: a value that stands for "none" and becomes NULL.
+    from_message: the part of the message that is the value, if it is not in the payload: `key`,
+        `event_time`, `publish_time`, `topic` (the full name on the broker) or `properties.<name>`.
+    sql: an expression in Spark's SQL over the columns of the topic's other fields, from which
+        silver computes the value. `computed.py` says what is refused.
     path: where an envelope has the field, such as `source.lsn`, if it is not a field of the row.
     """
 
@@ -77,6 +103,46 @@ class FieldSpec(Declaration):
     personal: Literal["keep", "mask", "hash"] | None = None
     absent: int | str | None = None
     path: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
+    from_message: Annotated[str, BeforeValidator(_part_of_message)] | None = None
+    sql: Annotated[str, Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _comes_from_one_place(self) -> "FieldSpec":
+        places = [name for name in ("path", "from_message", "sql") if getattr(self, name)]
+        if len(places) > 1:
+            message = (
+                f"has '{places[0]}' and '{places[1]}', but a value is in one place; remove one"
+            )
+            raise ValueError(message)
+        if self.sql and self.absent is not None:
+            message = (
+                "has 'sql' and 'absent'; let the expression be NULL instead, such as by nullif"
+            )
+            raise ValueError(message)
+        if self.sql and self.type == "timestamp_ms":
+            message = "has 'sql', so it has no form in JSON; its type is 'timestamp'"
+            raise ValueError(message)
+        if self.from_message in TIMES and self.type != "timestamp":
+            message = f"is the {self.from_message} of the message, so its type must be 'timestamp'"
+            raise ValueError(message)
+        if self.personal and self.from_message in (*TIMES, "topic"):
+            message = (
+                f"is the {self.from_message} of the message, which `lakehouse forget` cannot erase,"
+                " so it must not be declared as personal"
+            )
+            raise ValueError(message)
+        return self
+
+    @property
+    def is_in_payload(self) -> bool:
+        """Whether the payload has the field. A key may also be in the message key."""
+        return self.from_message is None and self.sql is None
+
+    @property
+    def message_property(self) -> str | None:
+        """The property of the message that is the value; None if the value is elsewhere."""
+        _, found, name = (self.from_message or "").partition(PROPERTIES)
+        return name if found else None
 
     @property
     def nullable(self) -> bool:
@@ -153,6 +219,9 @@ class View(Declaration):
 class Topic(Declaration):
     """A topic. `events` are facts; a `changelog` holds the state of its keys.
 
+    topic: the topic's address on the broker: `persistent://tenant/namespace/name`, or a name in the
+        namespace of the settings. Default: the name of the declaration, which tables have in any
+        case. `Lake.address` resolves it.
     schema: how payloads are read. `json` (default): as JSON objects, regardless of the broker's
         schema registry. `registry`: with the schema version with which the message was published
         (Avro, JSON or a primitive). `string`, `bytes`: as bare values. A bare value is the only
@@ -174,12 +243,15 @@ class Topic(Declaration):
     tombstones_days: the days after which a deleted key is forgotten (tombstone retention). By
         default, it is never forgotten.
     compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
+    start: where bronze begins to read events when it lands the topic for the first time:
+        `earliest`, `latest`, or the instant of publishing in ISO 8601.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     name: Name
     kind: Literal["events", "changelog"]
+    topic: Annotated[str | None, BeforeValidator(checked_address)] = None
     key: Annotated[list[Name], Field(min_length=1)]
     format: Annotated[Literal["json", "registry", "string", "bytes"], Field(alias="schema")] = (
         "json"
@@ -195,6 +267,7 @@ class Topic(Declaration):
     merged_into: Name | None = None
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
     compacted: bool = False
+    start: Annotated[str, BeforeValidator(checked_start)] = "earliest"
     tombstones_days: Annotated[int, Field(ge=1)] | None = None
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = {}
@@ -244,6 +317,11 @@ class Topic(Declaration):
     @model_validator(mode="after")
     def _rules_fit_the_kind(self) -> "Topic":
         if self.kind == "changelog":
+            if self.start != "earliest":
+                self._refuse(
+                    f"is a changelog, so it must start at 'earliest': keys whose latest message is "
+                    f"before '{self.start}' would be missing from its state"
+                )
             if self.lookups:
                 self._refuse("is a changelog; only events have lookups")
             return self
@@ -295,12 +373,18 @@ class Topic(Declaration):
         return self
 
     @model_validator(mode="after")
+    def _fields_from_elsewhere_fit(self) -> "Topic":
+        for problem in itertools.chain(of_the_message(self), computed(self)):
+            self._refuse(problem)
+        return self
+
+    @model_validator(mode="after")
     def _bare_values_have_one_field(self) -> "Topic":
         bare = {"string": "string", "bytes": "binary"}.get(self.format)
         if bare and [self.fields[name].type for name in self.values] != [bare]:
             self._refuse(
                 f"has bare values (schema = '{self.format}'), so it needs exactly one field "
-                f"besides its key, of type {bare}"
+                f"in the payload besides its key, of type {bare}"
             )
         return self
 
@@ -354,8 +438,34 @@ class Topic(Declaration):
 
     @property
     def values(self) -> list[str]:
-        """The fields that are not part of the key."""
-        return [name for name in self.fields if name not in self.key]
+        """The fields of the payload that are not part of the key."""
+        return [name for name in self.payload_fields if name not in self.key]
+
+    @property
+    def payload_fields(self) -> dict[str, FieldSpec]:
+        """The fields that are read from the payload."""
+        return {name: spec for name, spec in self.fields.items() if spec.is_in_payload}
+
+    @property
+    def computed_fields(self) -> dict[str, FieldSpec]:
+        """The fields that silver computes from the others."""
+        return {name: spec for name, spec in self.fields.items() if spec.sql}
+
+    def computed_from(self, name: str) -> list[str]:
+        """The fields from which a field is computed, sorted.
+
+        Raises:
+            ValueError: the expression is not one that silver can compute; see `columns_of`.
+        """
+        from lake.topics.computed import columns_of  # few files need a parser of SQL
+
+        known = {snake_case(n): n for n, spec in self.fields.items() if not spec.sql}
+        return sorted(known[column] for column in columns_of(str(self.fields[name].sql), known))
+
+    @property
+    def message_fields(self) -> dict[str, FieldSpec]:
+        """The fields that come from a part of the message other than its payload."""
+        return {name: spec for name, spec in self.fields.items() if spec.from_message}
 
     @property
     def key_columns(self) -> list[str]:

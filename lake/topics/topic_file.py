@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError, model_validator
 
+from lake.topics.address import refuse_equal
 from lake.topics.topic import Declaration, Name, Topic, View
 from pulsar_spark.errors import SettingsError
 
@@ -54,6 +55,12 @@ class TopicFile(Declaration):
         return {**data, **named}
 
     @model_validator(mode="after")
+    def _addresses_differ(self) -> TopicFile:
+        """Refuse equal addresses. `addresses` also sees that a short and a full one are equal."""
+        refuse_equal({name: topic.topic or name for name, topic in self.topics.items()})
+        return self
+
+    @model_validator(mode="after")
     def _lookups_exist(self) -> TopicFile:
         seen: dict[str, str] = {}
         for topic in self.topics.values():
@@ -63,6 +70,21 @@ class TopicFile(Declaration):
                     message = (
                         f"lookup '{name}' of topic '{topic.name}' needs '{lookup.topic}' to be a "
                         "changelog in this file whose key is one field"
+                    )
+                    raise ValueError(message)
+                is_about_people = any(spec.personal for spec in target.fields.values())
+                for field in topic.computed_fields if is_about_people else ():
+                    if lookup.on in topic.computed_from(field) and not topic.fields[field].personal:
+                        message = (
+                            f"topic '{topic.name}' computes '{field}' from '{lookup.on}', which "
+                            "refers to people; declare it as personal"
+                        )
+                        raise ValueError(message)
+                if is_about_people and not topic.fields[lookup.on].is_in_payload:
+                    message = (
+                        f"lookup '{name}' of topic '{topic.name}' refers to people by "
+                        f"'{lookup.on}', which must be in the payload, where `lakehouse forget` "
+                        "can rewrite it"
                     )
                     raise ValueError(message)
                 if lookup.mode == "as_of" and not target.history:
@@ -119,6 +141,29 @@ class TopicFile(Declaration):
         from lake.topics.view_queries import view_queries
 
         return view_queries(self.views, self.view_sources())
+
+    def addresses(self, namespace: str) -> dict[str, str]:
+        """The full name on the broker of each topic, by its declared name.
+
+        Called by `Lake.address`, which is the way to one of them.
+
+        Args:
+            namespace: `tenant/namespace` of the topics that are declared by a short name.
+
+        Raises:
+            SettingsError: two declarations have the same address.
+        """
+        found = {}
+        for name, topic in self.topics.items():
+            address = topic.topic or name
+            is_full = "://" in address
+            found[name] = address if is_full else f"persistent://{namespace}/{address}"
+        try:
+            refuse_equal(found)
+        except ValueError as error:
+            message = f"Topic file: {error}."
+            raise SettingsError(message) from error
+        return found
 
     def view_sources(self) -> dict[str, Topic]:
         """The tables that a view with a key may read, each with the topic that it is made from."""

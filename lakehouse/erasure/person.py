@@ -244,7 +244,10 @@ class Search:
 
         It is if a person's key follows one of the names, or if it contains one of the values.
         """
-        text = F.coalesce(F.col(f"{CAME}.payload").cast("string"), F.lit(""))
+        parts = [F.col(f"{CAME}.payload").cast("string")]
+        if any(spec.message_property for spec in topic.fields.values()):
+            parts.append(F.to_json(f"{CAME}.properties"))
+        text = F.concat_ws(" ", *parts)
         found = text.rlike(mentions([*names], [*person.pseudonyms]))
         for value in person.texts:
             found = found | F.contains(text, F.lit(value))
@@ -266,13 +269,16 @@ class Search:
         kept = list(topic.fields)
         if topic != self._topic:
             kept = [n for n, spec in topic.fields.items() if n in names or not spec.personal]
-        payload = rewritten(row["payload"], kept, dict.fromkeys(names, person.pseudonyms))
-        return Redacted(place, _key_of(topic, names, row["key"]), payload)
+        in_payload = [name for name in kept if topic.fields[name].is_in_payload]
+        payload = rewritten(row["payload"], in_payload, dict.fromkeys(names, person.pseudonyms))
+        properties = [topic.fields[name].message_property for name in kept]
+        key = _key_of(topic, names, row["key"])
+        return Redacted(place, key, payload, tuple(filter(None, properties)))
 
     def _decoded(self, topic: Topic) -> DataFrame:
         """All messages of a topic in bronze, decoded without masking."""
         messages = as_messages(self._lake.table(bronze_table(topic.name)).rows(self._spark))
-        messages = messages.withColumn("source", F.lit(topic.name)).drop("topic")
+        messages = messages.withColumn("source", F.lit(topic.name))
         versions = versions_of(topic, messages)
         registry = SchemaRegistry(self._lake)
         schemas = registry.schemas(topic, versions) if versions else {}
@@ -288,6 +294,7 @@ class Search:
 
 
 def _key_of(topic: Topic, names: Iterable[str], key: str | None) -> str | None:
-    """The key of a rewritten message, or None if the key identifies the person."""
+    """The key of a rewritten message, or None if the key is personal or identifies the person."""
     parts = topic.key if topic.message_key is None else [topic.message_key]
-    return None if {*names} & {*parts} else key
+    is_personal = any(s.from_message == "key" and s.personal for s in topic.fields.values())
+    return None if is_personal or {*names} & {*parts} else key

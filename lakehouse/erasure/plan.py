@@ -136,11 +136,14 @@ def _topic(topics: TopicFile, name: str) -> Topic:
 def _stored(message: Redacted) -> list[Any]:
     payload = message.payload
     encoded = None if payload is None else base64.b64encode(payload).decode()
-    return [message.place, message.key, encoded]
+    return [message.place, message.key, encoded, message.properties]
 
 
 def _messages(stored: Iterable[list[Any]]) -> list[Redacted]:
     return [
-        Redacted(tuple(place), key, None if payload is None else base64.b64decode(payload))
-        for place, key, payload in stored
+        Redacted(
+            *(tuple(place), key, None if payload is None else base64.b64decode(payload)),
+            *map(tuple, kept),  # absent from the plan of a run that an older version began
+        )
+        for place, key, payload, *kept in stored
     ]

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from bronze.ingest import query_name
+from bronze.ingest import query_name, refuse_other_address
 from bronze.retention import risks
 from gold.sql_client import endpoint_running
 from lake.settings.settings import LakeSettings
@@ -337,10 +337,11 @@ def declared_topics(lake: Lake) -> Iterator[Finding]:
             check = f"topic {topic.name}"
             create = "`lakehouse create-topics` creates what is missing."
             try:
-                count = len(admin.partitions(lake.settings.full_topic(topic.name)))
-                found = list(risks(admin, lake.settings, topic.name, now))
+                count = len(admin.partitions(lake.address(topic.name)))
+                refuse_other_address(lake, topic.name)
+                found = list(risks(admin, lake, topic.name, now))
             except TopicNotFoundError:
-                missing = f"{lake.settings.full_topic(topic.name)} does not exist"
+                missing = f"{lake.address(topic.name)} does not exist"
                 yield Finding(check, "fail", missing, create)
                 continue
             except LakehouseError as error:  # from the broker, or the checkpoint is torn

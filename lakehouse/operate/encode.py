@@ -11,6 +11,7 @@ from pulsar_spark.errors import LakehouseError
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 OMIT = ""
+UNSENT = ("publish_time", "topic")  # set by the client and the broker
 
 
 class EncodeError(LakehouseError):
@@ -23,6 +24,7 @@ class Encoded(NamedTuple):
     key: str
     event_time_ms: int | None
     value: bytes
+    properties: Mapping[str, str]
 
 
 def epoch_ms(text: str) -> int:
@@ -43,9 +45,14 @@ class RowEncoder:
     def __init__(self, topic: Topic, columns: Sequence[str], file: str) -> None:
         self._topic = topic
         self._file = file
-        self._columns = {name: _column(topic, name, columns, file) for name in topic.fields}
+        sent = [
+            name
+            for name, spec in topic.fields.items()
+            if spec.from_message not in UNSENT and not spec.sql
+        ]
+        self._columns = {name: _column(topic, name, columns, file) for name in sent}
         self._fragments = [
-            (name, column, f"{json.dumps(name)}:", _to_json(topic.fields[name]))
+            (name, column, _to_json(topic.fields[name]))
             for name, column in self._columns.items()
             if column is not None
         ]
@@ -56,9 +63,9 @@ class RowEncoder:
         Raises:
             EncodeError: a cell does not fit its field. Names file, line and column.
         """
-        parts = []
-        for name, column, prefix, to_json in self._fragments:
-            cell = row[column]
+        parts, properties = [], {}
+        for name, column, to_json in self._fragments:
+            cell, spec = row[column], self._topic.fields[name]
             try:
                 text = to_json(cell)
             except (ValueError, TypeError) as error:
@@ -66,20 +73,28 @@ class RowEncoder:
                 shown = "is empty" if cell == "" else f"has '{cell}', which is not a valid {kind}"
                 message = f"{self._file}:{line}: column '{column}' {shown}. Correct it."
                 raise EncodeError(message) from error
-            if text is not OMIT:
-                parts.append(prefix + text)
-        return Encoded(
-            self._key(row), self._event_time(row), ("{" + ",".join(parts) + "}").encode()
-        )
+            if text is OMIT:
+                continue
+            if spec.is_in_payload:
+                parts.append(f"{json.dumps(name)}:{text}")
+            elif spec.message_property:
+                properties[spec.message_property] = _bare(text)
+        value = ("{" + ",".join(parts) + "}").encode()
+        return Encoded(self._key(row), self._event_time(row), value, properties)
 
     def _key(self, row: Mapping[str, str]) -> str:
-        names = [self._topic.message_key] if self._topic.message_key else self._topic.key
+        from_key = [n for n, spec in self._topic.fields.items() if spec.from_message == "key"]
+        own = [self._topic.message_key] if self._topic.message_key else self._topic.key
+        names = from_key or own
         return "|".join(row[self._columns[name] or name] for name in names)
 
     def _event_time(self, row: Mapping[str, str]) -> int | None:
-        if self._topic.event_time is None:
+        fields = self._topic.fields.items()
+        name = next((n for n, spec in fields if spec.from_message == "event_time"), None)
+        name = name or self._topic.event_time
+        if name is None or name not in self._columns:
             return None
-        cell = row[self._columns[self._topic.event_time] or self._topic.event_time]
+        cell = row.get(self._columns[name] or name)
         return _instant(cell) if cell else None
 
 
@@ -94,6 +109,11 @@ def _column(topic: Topic, name: str, columns: Sequence[str], file: str) -> str |
         f"Its columns are {', '.join(columns)}."
     )
     raise EncodeError(message)
+
+
+def _bare(text: str) -> str:
+    """A value in JSON as the text of a property, which has no quotes around strings."""
+    return str(json.loads(text)) if text.startswith('"') else text
 
 
 def _instant(cell: str) -> int:

@@ -10,8 +10,8 @@ import pulsar
 from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
-from lakehouse.operate.encode import RowEncoder
-from pulsar_spark.broker.admin import PulsarAdmin
+from lakehouse.operate.encode import Encoded, RowEncoder
+from pulsar_spark.broker.admin import PulsarAdmin, namespace_of
 from pulsar_spark.errors import BrokerError, LakehouseError, SettingsError
 
 Progress = Callable[[str, int], None]
@@ -19,11 +19,13 @@ REPORT_EVERY = 5_000
 
 
 def create_topics(lake: Lake) -> None:
-    """Create the declared topics, with unlimited retention for changelogs."""
+    """Create the declared topics and their namespaces, with unlimited retention for changelogs."""
     with PulsarAdmin(lake.settings.connection) as admin:
-        admin.ensure_namespace(lake.settings.pulsar_namespace)
+        addresses = {name: lake.address(name) for name in lake.topics.topics}
+        for namespace in dict.fromkeys(map(namespace_of, addresses.values())):
+            admin.ensure_namespace(namespace)
         for topic in lake.topics.topics.values():
-            name = lake.settings.full_topic(topic.name)
+            name = addresses[topic.name]
             admin.ensure_topic(name, topic.partitions)
             if topic.kind == "changelog":
                 admin.retain_for_ever(name)
@@ -78,9 +80,7 @@ def publish(lake: Lake, directory: Path, progress: Progress | None = None) -> di
     client = lake.settings.connection.client()
     try:
         return {
-            topic.name: _publish_file(
-                client, lake.settings.full_topic(topic.name), topic, file, progress
-            )
+            topic.name: _publish_file(client, lake.address(topic.name), topic, file, progress)
             for topic, file in files
         }
     except pulsar.PulsarException as error:
@@ -111,8 +111,12 @@ def _publish_file(
         compression_type=pulsar.CompressionType.LZ4,
     )
     sent = 0
-    for key, event_time, value in _messages(topic, file):
-        producer.send_async(value, confirmed, partition_key=key, event_timestamp=event_time)
+    for key, event_time, value, properties in _messages(topic, file):
+        producer.send_async(
+            *(value, confirmed, properties or None),
+            partition_key=key,
+            event_timestamp=event_time,
+        )
         sent += 1
         if progress and sent % REPORT_EVERY == 0:
             progress(topic.name, sent)
@@ -129,7 +133,7 @@ def _publish_file(
     return sent
 
 
-def _messages(topic: Topic, file: Path) -> Iterator[tuple[str, int | None, bytes]]:
+def _messages(topic: Topic, file: Path) -> Iterator[Encoded]:
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             rows = csv.DictReader(lines)

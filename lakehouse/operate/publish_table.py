@@ -25,7 +25,7 @@ from lake.streams.checkpoint import BatchSpan, Running, claim, start_query
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.tables.table import Table
-from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.broker.admin import PulsarAdmin, namespace_of
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.source import PulsarDataSource
 
@@ -187,7 +187,7 @@ def _prepare_topic(settings: LakeSettings, topic: str, partitions: int) -> None:
     with PulsarAdmin(settings.connection) as admin:
         if admin.ensure_topic(topic, partitions):
             admin.retain_for_ever(topic)
-        namespace = topic.partition("://")[2].rpartition("/")[0]
+        namespace = namespace_of(topic)
         if not admin.deduplicates(namespace):
             log.warning(
                 "message deduplication is off, so a batch that is replayed after a crash is sent "

@@ -4,7 +4,7 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from bronze.ingest import subscription
+from bronze.ingest import landed_topics, subscription
 from gold.catalog import LAYERS, own_schemas
 from gold.lock import alone
 from gold.tables import published_tables
@@ -83,7 +83,9 @@ def _drop_subscriptions(lake: Lake) -> None:
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in lake.topics.topics.values():
             checkpoint = checkpoint_id(lake.settings, f"bronze.{topic.name}")
-            if checkpoint is not None:
+            if checkpoint is None:
+                continue
+            for name in {lake.address(topic.name), *landed_topics(lake.settings, topic.name)}:
                 with contextlib.suppress(TopicNotFoundError):
-                    for partition in admin.partitions(lake.settings.full_topic(topic.name)):
+                    for partition in admin.partitions(name):
                         admin.delete_subscription(partition, subscription(checkpoint))

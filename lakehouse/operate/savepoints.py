@@ -49,7 +49,8 @@ class Savepoint(BaseModel):
     """A savepoint, as stored in its file.
 
     versions: Delta version by table name. places: the position of each query, None if it had read
-    nothing yet.
+    nothing yet. addresses: the full name on the broker of each topic; absent from the savepoints of
+    older versions, whose topics were all in the namespace of the settings.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Savepoint(BaseModel):
     silver_batch: int
     versions: dict[str, int]
     places: dict[str, Place | None]
+    addresses: dict[str, str] = {}
 
     def bronze_offset(self, topic: str) -> Offset:
         """The offset in a topic up to which bronze had read it, empty if it had read nothing."""
@@ -69,6 +71,10 @@ class Savepoint(BaseModel):
         layers = (name.partition(".") for name in self.places)
         return [topic for layer, _, topic in layers if layer == "bronze"]
 
+    def address(self, lake: Lake, topic: str) -> str:
+        """The full name that a topic had on the broker. It may not be declared any more."""
+        return self.addresses.get(topic) or lake.settings.full_topic(topic)
+
     def positions(
         self, lake: Lake, topic: str, admin: PulsarAdmin
     ) -> Iterator[tuple[str, Position]]:
@@ -78,7 +84,7 @@ class Savepoint(BaseModel):
             TopicNotFoundError: the broker does not have the topic.
         """
         offset = self.bronze_offset(topic)
-        for partition in admin.partitions(lake.settings.full_topic(topic)):
+        for partition in admin.partitions(self.address(lake, topic)):
             yield partition, offset.get(partition, START)
 
 
@@ -129,6 +135,7 @@ def create(lake: Lake, name: str) -> Savepoint:
         silver_batch=snapshot.silver_batch,
         versions={**snapshot.versions, **versions},
         places=places,
+        addresses={topic: lake.address(topic) for topic in lake.topics.topics},
     )
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in savepoint.topics:
@@ -177,7 +184,8 @@ def restore(spark: SparkSession, lake: Lake, name: str) -> None:
     start.
 
     Raises:
-        SettingsError: there is no such savepoint, or topics were added or removed since.
+        SettingsError: there is no such savepoint, or topics were added, removed or given another
+            address since.
         CheckpointError: a stream is running, or another command was interrupted.
         GoldError: gold is being built.
         LakehouseError: the old version of a table is no longer kept. Nothing is changed then.
@@ -205,8 +213,16 @@ def _require_same_tables(lake: Lake, savepoint: Savepoint) -> None:
     """Check that a savepoint knows the topics that are declared, and their tables.
 
     Raises:
-        SettingsError: a topic or a table was added or removed since.
+        SettingsError: a topic or a table was added or removed since, or the address of a topic was
+            changed.
     """
+    for topic in {*lake.topics.topics} & {*savepoint.topics}:
+        if (former := savepoint.address(lake, topic)) != lake.address(topic):
+            message = (
+                f"The topic '{topic}' was {former} when the savepoint '{savepoint.name}' was "
+                f"created, and is {lake.address(topic)} now. Use the topic file from that time."
+            )
+            raise SettingsError(message)
     others = {*lake.topics.topics} ^ {*savepoint.topics}
     owned = [*(bronze_table(topic) for topic in lake.topics.topics), *silver_tables(lake.topics)]
     later = [

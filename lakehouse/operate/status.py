@@ -55,7 +55,7 @@ def _bronze(lake: Lake) -> list[TableStatus]:
             rows, newest = _count(lake.table(bronze_table(topic.name)))
             lag = None
             if answers:
-                lag = topic_lag(admin, lake.settings, topic.name).messages(rows or 0)
+                lag = topic_lag(admin, lake, topic.name).messages(rows or 0)
             note = "" if answers else "no broker answers"
             lines.append(TableStatus(f"bronze.{topic.name}", rows, newest, lag, note))
     return lines

@@ -508,6 +508,11 @@ def _named(hosts: str | None) -> set[str]:
     return {host.strip() for host in (hosts or "").split(",") if host.strip()}
 
 
+def namespace_of(topic: str) -> str:
+    """The namespace, `tenant/namespace`, of a topic that is named in full."""
+    return topic.partition("://")[2].rpartition("/")[0]
+
+
 def _path(topic: str) -> str:
     domain, _, rest = topic.partition("://")
     return f"{domain}/{quote(rest)}"

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from pulsar_spark.broker.admin import PartitionState, PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import DataLossError
-from pulsar_spark.offsets import START, Offset, Position
+from pulsar_spark.offsets import START, Offset, Position, topic_of
 from pulsar_spark.plan.data_loss import LossTable
 from pulsar_spark.plan.ledgers import PartitionLog
 from pulsar_spark.read.incomplete import IncompleteTable
@@ -176,9 +176,7 @@ class RetentionGuard:
         if seen is not None:
             is_lost = seen.entries_behind(after) > seen.entries_behind(kept)
         else:
-            is_lost = after != START and self._admin.drops_unread(
-                name.rpartition("-partition-")[0] or name
-            )
+            is_lost = after != START and self._admin.drops_unread(topic_of(name))
         return kept if is_lost else None
 
     def _only_hidden(

@@ -15,10 +15,11 @@ from pyspark.sql import functions as F
 from lake.settings.pseudonyms import PseudonymSecret
 from lake.topics.topic import Rule, Topic, hash_column, snake_case
 from pulsar_spark.schema import ORDER_FIELDS
-from silver.contract.columns import AS_IT_CAME, CAME, PRESENT, REASON
+from silver.contract.columns import CAME, PRESENT, REASON, as_it_came
 from silver.contract.tables import sql_type
+from silver.records.computed import Computed
 from silver.records.masking import hashes
-from silver.records.parse import at_path, steps, value
+from silver.records.parse import as_sent, at_path, steps, value
 from silver.records.payload import Schema
 from silver.records.reasons import reason
 
@@ -43,17 +44,23 @@ class Decoder:
             schemas: the known versions of its schema, if the topic uses the schema registry.
             secret: the key of the hashes, if the topic has hashed fields.
         """
+        sent = [name for name, spec in topic.fields.items() if not spec.sql]
         own = {"_deletes": _deletes(topic), "_truncates": _truncates(topic), **_present(topic)}
+        self._computed = Computed(topic, secret)
         self._steps = [*steps(topic, schemas), own]
         self._columns = [
-            *(value(topic, name).alias(snake_case(name)) for name in topic.fields),
-            *(hashes(value(topic, name), secret).alias(hash_column(name)) for name in topic.hashed),
+            *(value(topic, name).alias(snake_case(name)) for name in sent),
+            *(
+                hashes(value(topic, name), secret).alias(hash_column(name))
+                for name in topic.hashed
+                if name in sent
+            ),
             (F.col("_deletes") | F.col("_truncates")).alias("is_deleted"),
             *_particulars(topic),
             F.struct(*ORDER_FIELDS).alias("position"),
             F.col("publish_time"),
             reason(topic).alias(REASON),
-            F.struct(*AS_IT_CAME).alias(CAME),
+            F.struct(*as_it_came(topic)).alias(CAME),
         ]
 
     def rows(self, messages: DataFrame) -> DataFrame:
@@ -65,14 +72,14 @@ class Decoder:
 
             - `_reason`: why the message is rejected; NULL for a good one. In a rejected row, the
               topic's columns have no meaning.
-            - `_came`: the original columns `AS_IT_CAME`.
+            - `_came`: the original columns `as_it_came`.
             - `mark`, if the topic has marks: `truncated` for a message that truncates.
             - `_present`, for partial updates: the fields that the message has.
             - `valid_from`, for a topic with a history.
         """
         for step in self._steps:
             messages = messages.withColumns(step)
-        return messages.select(*self._columns)
+        return self._computed.added_to(messages.select(*self._columns))
 
 
 def without_what_was_good(rows: DataFrame) -> DataFrame:
@@ -89,7 +96,12 @@ def _present(topic: Topic) -> dict[str, Column]:
         for name, spec in topic.fields.items()
         if spec.path
     ]
+    elsewhere += [
+        F.when(as_sent(topic, name).isNotNull(), F.lit(name)) for name in topic.message_fields
+    ]
     keys = F.coalesce(F.json_object_keys(row), F.array().cast("array<string>"))
+    if topic.message_fields:  # the payload may have fields of the same names, which do not count
+        keys = F.array_except(keys, F.array(*map(F.lit, topic.message_fields)))
     return {
         PRESENT: F.array_union(keys, F.array_compact(F.array(*elsewhere))) if elsewhere else keys
     }

@@ -28,7 +28,7 @@ _TIME = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}(?::?
 _BASE64 = r"\A[A-Za-z0-9+/]*+={0,2}\z"
 _BLANKS = r"[ \t\r\n]+"
 
-FIRST_DATE = "0001-01-01"
+FIRST_DATE, LAST_DATE = "0001-01-01", "9999-12-31"
 FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 _LARGEST = 1.7976931348623157e308
@@ -89,11 +89,24 @@ def value_of(read: Column, spec: FieldSpec) -> Column:
     return read
 
 
+def is_in_range(value: Column, spec: FieldSpec) -> Column:
+    """Whether a value of the column's type is among those that the declared type accepts."""
+    match spec.type:
+        case "double":
+            return value.between(-_LARGEST, _LARGEST)
+        case "date":
+            return value.between(*(F.lit(day).cast("date") for day in (FIRST_DATE, LAST_DATE)))
+        case "timestamp":
+            first, last = (F.timestamp_millis(F.lit(each)) for each in _BOUNDS)
+            return (value >= first) & (value < last)
+    return F.lit(True)
+
+
 _BOUNDS = (FIRST_MILLISECOND, LAST_MILLISECOND + 1)
 
 
 def value_of_text(text: Column, spec: FieldSpec) -> Column:
-    """The value of a part of a message key. The key has no types, so only the text counts."""
+    """The value of a part of a message key, or of another text without JSON's types."""
     is_number = (F.length(text) <= _LONGEST) & text.rlike(rf"\A{_NUMBER}\z")
     match spec.type.partition("(")[0]:
         case "boolean":
@@ -115,7 +128,9 @@ def without_bad_decimals(json: Column, topic: Topic) -> Column:
 
     `from_json` would drop the commas of numbers in strings, and read digits of other scripts.
     """
-    decimals = (name for name, spec in topic.fields.items() if spec.type.startswith("decimal"))
+    decimals = (
+        name for name, spec in topic.payload_fields.items() if spec.type.startswith("decimal")
+    )
     names = sorted({_name_in_json(topic, name) for name in decimals})
     if not names:
         return json

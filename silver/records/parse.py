@@ -22,7 +22,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lake.topics.topic import FieldSpec, Topic
+from lake.topics.topic import TIMES, FieldSpec, Topic
+from silver.contract.tables import sql_type
 from silver.records.field_types import (
     ESCAPED,
     has_escaped_name,
@@ -62,11 +63,14 @@ def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]
 
 
 def value(topic: Topic, name: str) -> Column:
-    """The value of a field, from the payload or the message key; NULL if the message has none."""
+    """The value of a field, from where it is in the message; NULL if the message has none."""
     spec = topic.fields[name]
+    if spec.from_message:
+        found = _of_message(spec)
+        return found if spec.absent is None else F.when(~_is_absent(topic, name), found)
     found = _accepted(topic, name)
     if spec.absent is not None:
-        found = F.when(~_is_absent(name, spec), found)
+        found = F.when(~_is_absent(topic, name), found)
     if name in topic.key:  # a tombstone or a bare value has its key only in the message key
         from_key = F.get("_key", F.lit(topic.key.index(name)))
         if topic.envelope:  # with an envelope, the message key may be a JSON object
@@ -75,20 +79,57 @@ def value(topic: Topic, name: str) -> Column:
     return found
 
 
-def _is_absent(name: str, spec: FieldSpec) -> Column:
+def as_sent(topic: Topic, name: str) -> Column:
+    """The value of a field before it is converted; NULL if the message does not have the field."""
+    spec = topic.fields[name]
+    if spec.message_property:
+        return F.col("properties").getItem(spec.message_property)
+    return F.col(spec.from_message or f"_json.{name}")
+
+
+def _of_message(spec: FieldSpec) -> Column:
+    """The value of a field that is not in the payload; NULL if its type does not accept it."""
+    if spec.message_property:
+        return value_of_text(F.col("properties").getItem(spec.message_property), spec)
+    part = F.col(str(spec.from_message))
+    return part if spec.from_message in TIMES else value_of_text(part, spec)
+
+
+def _is_undecoded(spec: FieldSpec) -> Column:
+    """Whether the message has the part that is a field's value, but bronze could not decode it."""
+    if spec.message_property:
+        wanted = F.lit(spec.message_property).cast("binary")
+        return (
+            F.coalesce(
+                F.exists("raw_properties", lambda each: each["name"] == wanted), F.lit(False)
+            )
+            & F.col("properties").getItem(spec.message_property).isNull()
+        )
+    if spec.from_message == "key":
+        return F.col("raw_key").isNotNull()
+    return F.coalesce(F.contains("undecoded", F.lit(f"{spec.from_message} ")), F.lit(False))
+
+
+def _is_absent(topic: Topic, name: str) -> Column:
     """Whether a field has the value that stands for NULL."""
+    spec = topic.fields[name]
+    if spec.from_message:
+        return _of_message(spec).eqNullSafe(F.lit(spec.absent).cast(sql_type(spec)))
     return F.col(f"_json.{name}").eqNullSafe(F.lit(spec.absent).cast(read_type(spec)))
 
 
 def is_of_another_type(topic: Topic, name: str) -> Column:
-    """Whether a payload has a value for a field that the field's type does not accept."""
+    """Whether a message has a value for a field that the field's type does not accept."""
     spec = topic.fields[name]
+    if spec.from_message:
+        is_refused = as_sent(topic, name).isNotNull() & _of_message(spec).isNull()
+        return is_refused | _is_undecoded(spec)
     read, text = F.col(f"_json.{name}"), F.col(f"_text.{name}")
     if spec.path:
         text = at_path(spec.path, "variant" if is_text(spec) else "string")
     nothing = _accepted(topic, name).isNull()
     if spec.absent is not None:
-        nothing = nothing & ~_is_absent(name, spec)
+        nothing = nothing & ~_is_absent(topic, name)
     if not is_text(spec):
         return nothing & (read.isNotNull() | text.isNotNull())
     is_string = F.coalesce(F.schema_of_variant(text) == "STRING", F.lit(False))
@@ -133,7 +174,7 @@ def _is_odd(topic: Topic) -> Column:
         return odd
     suspects = (
         may_be_no_string(F.col(f"_json.{name}"), F.col("_read.json"), topic, name)
-        for name, spec in topic.fields.items()
+        for name, spec in topic.payload_fields.items()
         if is_text(spec)
     )
     return F.coalesce(reduce(or_, suspects, odd), F.lit(False))
@@ -151,7 +192,7 @@ def _parts_of_key(topic: Topic) -> Column:
 def _values(topic: Topic) -> dict[str, Column]:
     values = [
         value_of(F.col(f"_json.{name}"), spec).alias(name)
-        for name, spec in topic.fields.items()
+        for name, spec in topic.payload_fields.items()
         if is_converted(spec)
     ]
     return {"_value": F.struct(*values)} if values else {}
@@ -192,13 +233,13 @@ def _at_paths(row: Column, topic: Topic) -> Column:
 
 
 def _typed_schema(topic: Topic) -> StructType:
-    return _schema({name: read_type(spec) for name, spec in topic.fields.items()})
+    return _schema({name: read_type(spec) for name, spec in topic.payload_fields.items()})
 
 
 def _loose_schema(topic: Topic) -> StructType:
     """Text fields are read as variants, which keep the JSON type; all others as strings."""
     types = {True: "variant", False: "string"}
-    return _schema({name: types[is_text(spec)] for name, spec in topic.fields.items()})
+    return _schema({name: types[is_text(spec)] for name, spec in topic.payload_fields.items()})
 
 
 def _schema(types: Mapping[str, str]) -> StructType:

@@ -7,7 +7,14 @@ from pyspark.sql import functions as F
 
 from lake.topics.topic import Topic
 from silver.contract.columns import PRESENT
-from silver.records.parse import CORRUPT, UPSERTS, has_key_outside, is_of_another_type, value
+from silver.records.parse import (
+    CORRUPT,
+    UPSERTS,
+    as_sent,
+    has_key_outside,
+    is_of_another_type,
+    value,
+)
 
 
 def reason(topic: Topic) -> Column:
@@ -17,8 +24,9 @@ def reason(topic: Topic) -> Column:
     reasons = _envelope_reasons(reasons, topic)
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
     reasons = reasons.when(_has_more(topic), F.lit("payload has more text after the JSON object"))
-    for name in topic.fields:
-        reasons = _field_reasons(reasons, topic, name)
+    for name, spec in topic.fields.items():
+        if not spec.sql:  # `computed.py` has the reasons of the others
+            reasons = _field_reasons(reasons, topic, name)
     if topic.envelope:  # the side that is not used may have any form
         return reasons
     twice = F.lit("a field is in the payload twice, and one of its values has the wrong type")
@@ -55,7 +63,9 @@ def _envelope_reasons(reasons: Column, topic: Topic) -> Column:
 
 
 def _is_malformed(topic: Topic) -> Column:
-    nothing = reduce(Column.__and__, [F.col(f"_text.{name}").isNull() for name in topic.fields])
+    nothing = reduce(
+        Column.__and__, [F.col(f"_text.{name}").isNull() for name in topic.payload_fields]
+    )
     nothing = nothing & F.col(f"_json.{CORRUPT}").isNotNull()
     return F.col("_odd") & (
         F.col("_text").isNull() | F.col(f"_text.{CORRUPT}").isNotNull() | nothing
@@ -97,6 +107,6 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
     wrong_type = payload & is_of_another_type(topic, name)
     reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is not of type {spec.type}"))
     if spec.required:
-        missing = expected & F.col(f"_json.{name}").isNull()
+        missing = expected & as_sent(topic, name).isNull()
         reasons = reasons.when(missing, F.lit(f"field '{name}' is missing"))
     return reasons

@@ -68,7 +68,7 @@ class SchemaRegistry:
         with PulsarAdmin(self._lake.settings.connection) as admin:
             if not needed and not admin.is_healthy():
                 return {}
-            found = admin.schemas(self._lake.settings.full_topic(topic.name))
+            found = admin.schemas(self._lake.address(topic.name))
         return {each["version"]: Schema(each["type"], each.get("data", "")) for each in found}
 
     def _write(self, topic: Topic, new: Mapping[int, Schema]) -> None:

@@ -241,7 +241,7 @@ def wait_for_a_reader_and_cut(fragile: FragileBroker, topic: LiveTopic) -> int:
 
     def cut() -> int:
         with PulsarAdmin(topic.settings.connection) as admin:
-            lag = topic_lag(admin, topic.settings, "o").entries
+            lag = topic_lag(admin, Lake(topic.settings, topic.topics), "o").entries
         broken = fragile.proxy.cut() if lag else 0
         assert broken or not lag
         return broken

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from topic import LiveTopic, some
 
 from bronze.lag import topic_lag
+from lake.tables.lake import Lake
 from pulsar_spark.broker.admin import PulsarAdmin
 
 
@@ -13,7 +14,7 @@ def test_lag_counts_messages_that_have_not_landed(
 ) -> None:
     def lag() -> int:
         with PulsarAdmin(topic.settings.connection) as admin:
-            return topic_lag(admin, topic.settings, "orders").messages(20)
+            return topic_lag(admin, Lake(topic.settings, topic.topics), "orders").messages(20)
 
     topic.send(some(20))
     assert lag() == 20

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from landed_lake import landed_lake
+from topic import events
 
 from bronze.retention import risks
 from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.lake import Lake
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 EVICTING = {"policy": "consumer_backlog_eviction", "limitSize": -1, "limitTime": -1}
@@ -54,13 +56,13 @@ def test_a_loss_is_near_from_half_of_the_limit_on(
     landed: LakeSettings, policies: dict[str, Any], near: list[bool]
 ) -> None:
     admin: Any = ToldAdmin(**policies)
-    assert [risk.is_near for risk in risks(admin, landed, "o", NOW)] == near
+    assert [risk.is_near for risk in risks(admin, Lake(landed, events("o")), "o", NOW)] == near
 
 
 def test_each_risk_says_how_near_it_is_and_what_to_do(landed: LakeSettings) -> None:
     quota = {"destination_storage": {**EVICTING, "limitSize": 1000}}
     admin: Any = ToldAdmin(messageTTL=100_000, backlogQuotaMap=quota)
-    expiry, eviction = risks(admin, landed, "o", NOW)
+    expiry, eviction = risks(admin, Lake(landed, events("o")), "o", NOW)
     assert expiry.what == (
         "messages expire unread after 1 day, 3:46:40 (message TTL); the oldest unread one is "
         "0:01:00 old"
@@ -78,7 +80,8 @@ def test_before_the_first_start_only_the_retention_keeps_messages(
 ) -> None:
     retention = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes}
     admin: Any = ToldAdmin(retention=retention)
-    found = [risk.what for risk in risks(admin, load_settings(home=tmp_path / "new"), "o", NOW)]
+    new = Lake(load_settings(home=tmp_path / "new"), events("o"))
+    found = [risk.what for risk in risks(admin, new, "o", NOW)]
     assert found == [
         "bronze has not started to read the topic, and the topic's retention of messages without a "
         f"subscription is {text}"

@@ -31,7 +31,7 @@ def landed_lake(folder: Path) -> LakeSettings:
     stored["tables"] = {QUERY: str(DeltaTable(path).metadata().id)}
     (place / IDENTITY).write_text(json.dumps(stored))
     (place / "metadata").write_text(json.dumps({"id": "q"}))
-    for log, content in (("offsets", 'v1\n{}\n{"a":1}'), ("commits", "v1\n{}")):
+    for log, content in (("offsets", "v1\n{}\n{}"), ("commits", "v1\n{}")):
         (place / log).mkdir()
         (place / log / "3").write_text(content)
     return settings

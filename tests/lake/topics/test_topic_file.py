@@ -34,6 +34,7 @@ user = { topic = "users", on = "userId" }
 
 
 KEY = 'key = ["id"]\n'
+
 HASHED = 'name = { type = "string", personal = "hash" }\n'
 
 

@@ -22,7 +22,11 @@ def table(spark: SparkSession, tmp_path: Path) -> Table:
             {
                 **{"topic": "users", "partition": 0, "ledger": 1, "entry": n, "batch_index": 0},
                 **{"key": f"k{n}", "payload": b"hers", "publish_time": PUBLISHED},
-                **{"properties": [("who", "her")], "raw_key": b"\xff", "undecoded": "key"},
+                **{
+                    "properties": [("who", "her"), ("a", "b")],
+                    "raw_key": b"\xff",
+                    "undecoded": "key",
+                },
             }
             for n in range(3)
         ]
@@ -31,14 +35,18 @@ def table(spark: SparkSession, tmp_path: Path) -> Table:
 
 
 def test_keys_payloads_and_properties_are_replaced(table: Table, spark: SparkSession) -> None:
-    messages = [Redacted((1, 0, 0, 0), "-1", None), Redacted((1, 2, 0, 0), None, b"new")]
+    messages = [Redacted((1, 0, 0, 0), "-1", None), Redacted((1, 2, 0, 0), None, b"new", ("a",))]
     for _ in range(2):
         redact(spark, table, messages)
     rows = {row.entry: row for row in table.rows(spark).collect()}
     assert (rows[0].key, rows[0].payload, rows[0].properties) == ("-1", None, {})
-    assert (rows[2].key, rows[2].payload, rows[2].properties) == (None, b"new", {})
+    assert (rows[2].key, rows[2].payload, rows[2].properties) == (None, b"new", {"a": "b"})
     assert (rows[0].raw_key, rows[0].undecoded) == (None, None)
-    assert (rows[1].key, rows[1].payload, rows[1].properties) == ("k1", b"hers", {"who": "her"})
+    assert (rows[1].key, rows[1].payload, rows[1].properties) == (
+        "k1",
+        b"hers",
+        {"who": "her", "a": "b"},
+    )
     assert rows[1].raw_key == b"\xff"
     assert rows[0].publish_time == rows[1].publish_time
     assert table.arrow.configuration(APPEND_ONLY) == "true"

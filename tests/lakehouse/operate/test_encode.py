@@ -98,3 +98,32 @@ def test_bytes_are_base64_in_the_file_as_in_the_message() -> None:
     assert json.loads(encoder.encode({"id": "1", "photo": "AP8="}, 2).value)["photo"] == "AP8="
     with pytest.raises(EncodeError, match="'no!', which is not a valid binary"):
         encoder.encode({"id": "1", "photo": "no!"}, 3)
+
+
+def test_fields_from_elsewhere_in_the_message_are_not_sent_in_the_payload() -> None:
+    def part(kind: str, name: str, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "from_message": name, **more}
+
+    fields: dict[str, Any] = {
+        **{"id": "long", "origin": part("string", "topic")},
+        **{"device": part("int", "key"), "at": part("timestamp", "event_time")},
+        **{"published": part("timestamp", "publish_time")},
+        **{"tenant": part("string", "properties.the tenant"), "day": part("date", "properties.d")},
+        **{"size": part("int", "properties.size", required=False)},
+    }
+    topic = Topic(name="t", kind="events", key=["id"], fields=fields)
+    row = {
+        "id": "1",
+        "device": "7",
+        "at": "1970-01-01 00:00:02",
+        "tenant": 'a"é',
+        "day": "2026-01-05",
+    }
+    message = RowEncoder(topic, [*row, "size"], "t.csv").encode({**row, "size": ""}, 2)
+    assert message.value == b'{"id":1}'
+    assert (message.key, message.event_time_ms) == ("7", 2000)
+    assert message.properties == {"the tenant": 'a"é', "d": "2026-01-05"}
+    with pytest.raises(EncodeError, match="'x', which is not a valid int"):
+        RowEncoder(topic, [*row, "size"], "t.csv").encode({**row, "size": "", "device": "x"}, 2)
+    with pytest.raises(EncodeError, match="no column 'tenant'"):
+        RowEncoder(topic, ["id", "device", "at", "day"], "t.csv")

@@ -63,7 +63,9 @@ def test_a_transaction_is_seen_when_it_is_committed_and_never_when_aborted(
     second.abort().get()
     assert values(land()) == seen
     with PulsarAdmin(topic.settings.connection) as admin:
-        assert topic_lag(admin, topic.settings, "kinds").messages(len(seen)) == 0
+        assert (
+            topic_lag(admin, Lake(topic.settings, topic.topics), "kinds").messages(len(seen)) == 0
+        )
     producer.newMessage().value(b"last").send()
     assert values(land()) == [*seen, b"last"]
 

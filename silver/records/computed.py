@@ -1,0 +1,111 @@
+"""Computes the fields that a topic file declares with `sql`, from the decoded fields of a message.
+
+An expression that fails for a message must not fail the batch, so the message is rejected with a
+reason. Spark evaluates each expression within `TryEval`, which is NULL if anything in it throws.
+SQL has no function that does this for any expression, so the class is used directly.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lake.settings.pseudonyms import PseudonymSecret
+from lake.topics.topic import FieldSpec, Topic, hash_column, snake_case
+from pulsar_spark.errors import SettingsError
+from silver.contract.columns import REASON
+from silver.contract.tables import field_columns, own_columns, sql_type
+from silver.records.field_types import is_in_range
+from silver.records.masking import hashes
+
+
+class Computed:
+    """Adds the computed fields of one topic to decoded rows. Its columns are built only once."""
+
+    def __init__(self, topic: Topic, secret: PseudonymSecret | None) -> None:
+        """`secret` is the key of the hashes, if a computed field is hashed."""
+        self._own = [column.name for column in own_columns(topic)]
+        self._tries: dict[str, Column] = {}
+        self._values: dict[str, Column] = {}
+        is_written, reasons = F.col(REASON).isNull() & ~F.col("is_deleted"), F.col(REASON)
+        for name, spec in topic.computed_fields.items():
+            column, attempt = snake_case(name), f"_try_{snake_case(name)}"
+            self._tries[attempt] = F.when(is_written, _tried(_result(spec)))
+            found = F.col(f"{attempt}.value")
+            is_accepted = found.isNull() | is_in_range(found, spec)
+            value = self._values[column] = F.when(is_accepted, found)
+            failed = is_written & (F.col(attempt).isNull() | ~is_accepted)
+            failure = F.lit(f"field '{name}' cannot be computed as {spec.type}")
+            reasons = F.coalesce(reasons, F.when(failed, failure))
+            if spec.required:
+                missing = F.when(is_written & found.isNull(), F.lit(f"field '{name}' is missing"))
+                reasons = F.coalesce(reasons, missing)
+            if spec.personal == "hash":
+                self._values[hash_column(name)] = hashes(value, secret)
+        if self._values:
+            self._values[REASON] = reasons
+
+    def added_to(self, rows: DataFrame) -> DataFrame:
+        """Add the computed fields to rows, in the place of their declaration.
+
+        They are NULL in the rows of deletes, of which only the key counts. A message for which a
+        field cannot be computed gets a reason.
+
+        Args:
+            rows: rows with the columns of the other fields, `is_deleted` and `REASON`.
+        """
+        if not self._values:
+            return rows
+        rest = [name for name in rows.columns if name not in self._own]
+        return rows.withColumns(self._tries).withColumns(self._values).select(*self._own, *rest)
+
+
+def check_expressions(spark: SparkSession, topics: Iterable[Topic]) -> None:
+    """Check that Spark accepts the expressions of all computed fields.
+
+    Called before messages are decoded: when silver starts, and by commands that decode.
+
+    Raises:
+        SettingsError: Spark refuses one, such as for the type of an argument.
+    """
+    for topic in topics:
+        if not topic.computed_fields:
+            continue
+        computed = {snake_case(name) for name in topic.computed_fields}
+        given = [column for column in field_columns(topic) if column.name not in computed]
+        ddl = ", ".join(f"`{column.name}` {column.type}" for column in given)
+        rows = spark.createDataFrame([], ddl)
+        for name, spec in topic.computed_fields.items():
+            try:
+                rows.select(_result(spec))
+            except AnalysisException as error:
+                what = str(error).splitlines()[0].split(" SQLSTATE")[0].rstrip(".; ")
+                message = (
+                    f"Topic file: Spark cannot compute the field '{name}' of the topic "
+                    f"'{topic.name}': {what}. Correct its 'sql'."
+                )
+                raise SettingsError(message) from error
+
+
+def _result(spec: FieldSpec) -> Column:
+    return F.expr(str(spec.sql)).cast(sql_type(spec))
+
+
+def _tried(value: Column) -> Column:
+    """A struct with the field `value`, NULL if the evaluation throws.
+
+    The value is the only element of an array, computed by a function of the elements, because
+    compiled code computes what expressions have in common before any of them, and so outside of
+    `TryEval`. It does not look for such parts in functions.
+
+    `when` makes the value one that may be NULL. Spark believes that some functions never return
+    NULL, such as `element_at`, and would then read whatever the struct holds instead.
+    """
+    nullable = F.when(~F.col("is_deleted"), value)
+    alone = F.transform(F.array(F.lit(0)), lambda _: F.struct(nullable.alias("value")))
+    jvm: Any = SparkSession.active()._jvm  # noqa: SLF001
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    expression = utils.expression(F.get(alone, F.lit(0))._jc)  # noqa: SLF001
+    return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(expression)))
