@@ -216,6 +216,7 @@ def load_topics(path: Path) -> TopicFile:
         where = [str(part) for part in first["loc"]]
         named = re.search(r"'(\w+)'", first["msg"])  # by the rules that compare declarations
         name = where[-1] if where else named[1] if named else ""
-        what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+        said = first["msg"].removeprefix("Value error, ")
+        what = "unknown key" if first["type"] == "extra_forbidden" else said
         message = f"{path}{_line_of(text, name)}: {'.'.join(where) or 'topic file'}: {what}."
         raise SettingsError(message) from error

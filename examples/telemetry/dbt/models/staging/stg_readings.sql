@@ -1,0 +1,11 @@
+{{ config(unique_key=['device_id', 'sequence']) }}
+
+select
+    device_id,
+    sequence,
+    tenant,
+    config.site,
+    config.maximum as temperature_limit,
+    temperature,
+    measured_at
+from {{ source('silver', 'enriched_readings') }}
