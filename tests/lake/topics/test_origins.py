@@ -45,7 +45,7 @@ def write(tmp_path: Path, text: str) -> Path:
         ),
         (
             *("", "a = { type = 'long', from_message = 'event_time' }"),
-            ":7: topics.t.fields.a: Value error, is the event_time of the message, so its type",
+            ":7: topics.t.fields.a: is the event_time of the message, so its type",
         ),
         (
             *("", "a = { type = 'string', from_message = 'key', path = 'a' }"),
