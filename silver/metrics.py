@@ -54,8 +54,7 @@ def _audited(audit: AuditTotals, topics: TopicFile) -> Iterator[Family]:
 
 def _missing(lake: Lake) -> dict[Labels, int]:
     return {
-        (lookup,): count_missing(table, lookup)
-        for topic in lake.topics.events()
+        (name.removeprefix("missing_"),): count_missing(table, lookup)
+        for name, (topic, lookup) in lake.topics.missing_views().items()
         if (table := lake.table(enriched_table(topic, lake.topics))).exists()
-        for lookup in topic.lookups
     }

@@ -30,12 +30,11 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
             f"CREATE OR REPLACE VIEW `{topic.name}` AS SELECT {columns}, position "  # noqa: S608 - topic.py checks names
             f"FROM `{topic.name}_state` WHERE NOT is_deleted"
         )
-    for topic in topics.events():
-        for name in topic.lookups:
-            session.sql(
-                f"CREATE OR REPLACE VIEW `missing_{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
-                f"FROM `enriched_{topic.name}` WHERE `{name}` IS NULL"
-            )
+    for name, (topic, lookup) in topics.missing_views().items():
+        session.sql(
+            f"CREATE OR REPLACE VIEW `{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
+            f"FROM `enriched_{topic.name}` WHERE `{lookup}` IS NULL"
+        )
     for view in topics.views.values():
         if not view.key:
             comment = literal(view.description)

@@ -62,7 +62,6 @@ class TopicFile(Declaration):
 
     @model_validator(mode="after")
     def _lookups_exist(self) -> TopicFile:
-        seen: dict[str, str] = {}
         for topic in self.topics.values():
             for name, lookup in topic.lookups.items():
                 target = self.topics.get(lookup.topic)
@@ -93,13 +92,6 @@ class TopicFile(Declaration):
                         f"'{lookup.topic}' needs history = true"
                     )
                     raise ValueError(message)
-                if name in seen:
-                    message = (
-                        f"topics '{seen[name]}' and '{topic.name}' both have a lookup '{name}', "
-                        f"which names the view missing_{name}; rename one"
-                    )
-                    raise ValueError(message)
-                seen[name] = topic.name
         return self
 
     @model_validator(mode="after")
@@ -109,7 +101,7 @@ class TopicFile(Declaration):
             *OWN_TABLES,
             *sources,
             *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
-            *(f"missing_{name}" for topic in self.events() for name in topic.lookups),
+            *self.missing_views(),
         }
         for view in self.views.values():
             if view.name in taken:
@@ -163,6 +155,19 @@ class TopicFile(Declaration):
         except ValueError as error:
             message = f"Topic file: {error}."
             raise SettingsError(message) from error
+        return found
+
+    def missing_views(self) -> dict[str, tuple[Topic, str]]:
+        """The views of the rows whose lookup has found nothing yet, each with its topic and lookup.
+
+        A view is `missing_<lookup>`. If several topics have a lookup of the same name, this is the
+        view of the first one in the file, and `missing_<lookup>_of_<topic>` is that of another.
+        """
+        found: dict[str, tuple[Topic, str]] = {}
+        for topic in self.events():
+            for lookup in topic.lookups:
+                name = f"missing_{lookup}"
+                found[f"{name}_of_{topic.name}" if name in found else name] = topic, lookup
         return found
 
     def view_sources(self) -> dict[str, Topic]:

@@ -72,12 +72,6 @@ class Proof:
             for name, forms in self._forms().items()
         }
         self._keys = _KeyColumns(lake, person.topic)
-        self._lookups = {
-            name
-            for topic in lake.topics.events()
-            for name, lookup in topic.lookups.items()
-            if lookup.topic == person.topic.name
-        }
 
     @property
     def values(self) -> list[str]:
@@ -150,7 +144,7 @@ class Proof:
     def _in_text(self, raw: bytes, where: str) -> Iterator[str]:
         yield from (name for name, pattern in self._texts.items() if pattern.search(raw))
         names = self._keys.of(where) | ({*self._person.topic.key} if self._is_own(where) else set())
-        if re.search(mentions(names, [*self._person.pseudonyms]).encode(), raw):
+        if names and re.search(mentions(names, [*self._person.pseudonyms]).encode(), raw):
             yield "key"
 
     def _in_column(self, path: tuple[str, ...], values: pa.Array, where: str) -> Iterator[str]:
@@ -171,7 +165,7 @@ class Proof:
 
     def _names_people(self, path: tuple[str, ...], where: str) -> bool:
         key = self._person.topic.key_columns[0]
-        is_row_of_lookup = len(path) > 1 and path[-2] in self._lookups
+        is_row_of_lookup = len(path) > 1 and path[-2] in self._keys.lookups_of(where)
         is_message_key = where == f"bronze.{self._person.topic.name}" and path[-1] == "key"
         own = path[-1] == key and (self._is_own(where) or is_row_of_lookup)
         return path[-1] in self._keys.of(where) or own or is_message_key
@@ -194,6 +188,7 @@ class _KeyColumns:
     def __init__(self, lake: Lake, people: Topic) -> None:
         self._all: set[str] = set()
         self._by_table: dict[str, set[str]] = {}
+        self._lookups: dict[str, set[str]] = {}
         for topic in lake.topics.topics.values():
             fields = {
                 name
@@ -201,11 +196,12 @@ class _KeyColumns:
                 if target == people and name not in target.key
             }
             names = {*fields, *map(snake_case, fields)}
-            looks_up = any(lookup.topic == people.name for lookup in topic.lookups.values())
-            if people.merged_into and (topic == people or looks_up):
+            lookups = {name for name, each in topic.lookups.items() if each.topic == people.name}
+            if people.merged_into and (topic == people or lookups):
                 names.add("resolved_id")
             for table in _tables_of(topic):
                 self._by_table[table] = names
+                self._lookups[table] = lookups
             self._all |= names
         others: dict[str, set[str]] = {}
         declared: dict[str, set[str]] = {}
@@ -224,6 +220,10 @@ class _KeyColumns:
         if layer in self._layers:
             return (self._all | self._declared.get(table, set())) - self._others.get(table, set())
         return self._all | self._models
+
+    def lookups_of(self, where: str) -> set[str]:
+        """The names of the columns of a part that hold rows of people."""
+        return self._lookups.get(where, set().union(*self._lookups.values()))
 
 
 def _tables_of(topic: Topic) -> list[str]:

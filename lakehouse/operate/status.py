@@ -76,9 +76,10 @@ def _silver(lake: Lake, audit: AuditTotals) -> list[TableStatus]:
         table = lake.table(enriched_table(topic, lake.topics))
         rows, newest = _count(table)
         lines.append(TableStatus(table.full_name, rows, newest))
-        for lookup in topic.lookups:
-            missing = count_missing(table, lookup) if rows is not None else None
-            lines.append(TableStatus(f"silver.missing_{lookup}", missing))
+        for name, (of, lookup) in lake.topics.missing_views().items():
+            if of == topic:
+                missing = count_missing(table, lookup) if rows is not None else None
+                lines.append(TableStatus(f"silver.{name}", missing))
     quarantined, newest = _count(lake.table(QUARANTINE))
     lines.append(TableStatus(QUARANTINE.full_name, quarantined, newest))
     lines.append(TableStatus(RECONCILIATION.full_name, *_audit(lake, audit)))

@@ -153,10 +153,13 @@ def test_a_mistake_is_reported_with_its_location(
     assert str(error.value).startswith(str(path))
 
 
-def test_two_lookups_cannot_name_the_same_view(tmp_path: Path) -> None:
+def test_lookups_of_the_same_name_have_views_of_their_own(tmp_path: Path) -> None:
     again = GOOD[GOOD.index("[topics.orders]") :].replace("topics.orders", "topics.returns")
-    with pytest.raises(SettingsError, match="both have a lookup 'user'.*missing_user"):
-        load_topics(write(tmp_path, GOOD + again))
+    views = load_topics(write(tmp_path, GOOD + again)).missing_views()
+    assert {name: (topic.name, lookup) for name, (topic, lookup) in views.items()} == {
+        "missing_user": ("orders", "user"),
+        "missing_user_of_returns": ("returns", "user"),
+    }
 
 
 def test_the_error_for_a_missing_file_says_how_to_name_another(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from deltalake import write_deltalake
 from personal import hashed, protection
 
+from gold.dbt.process import target_path
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
@@ -33,6 +34,21 @@ def found(settings: LakeSettings) -> dict[str, set[str]]:
     return {part.where: {what for _, what in part.found} for part in proof.search() if part.found}
 
 
+def declare(settings: LakeSettings, **people: dict[str, str]) -> None:
+    """Write a manifest of dbt in which columns of models declare whose keys they hold."""
+    nodes = {
+        f"model.shop.{model}": {
+            "resource_type": "model",
+            "alias": model,
+            "columns": {c: {"config": {"meta": {"person": who}}} for c, who in columns.items()},
+        }
+        for model, columns in people.items()
+    }
+    target = target_path(settings)
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "manifest.json").write_text(json.dumps({"nodes": nodes}))
+
+
 def put(settings: LakeSettings, table: str, **columns: object) -> None:
     path = Path(settings.table_path(*table.split(".")))
     path.mkdir(parents=True, exist_ok=True)
@@ -48,6 +64,7 @@ def test_values_and_keys_are_found_in_columns_logs_and_texts(settings: LakeSetti
     put(settings, "silver.marked", tags={"who": NAME})
     put(settings, "gold.mails", email_address=hashed(ADDRESS))
     put(settings, "gold.points", account_id=KEY)
+    declare(settings, points={"account_id": "users"})
     places = settings.lake_dir / "_checkpoints"
     places.mkdir()
     add = {"add": {"stats": json.dumps({"minValues": {"email_address": ADDRESS[:32]}})}}
@@ -76,6 +93,8 @@ def test_the_same_number_or_a_longer_word_is_not_the_person(settings: LakeSettin
     put(settings, "silver.items_state", id=KEY, name=f"x{ADDRESS}x")
     put(settings, "silver.enriched_orders", user_id=1, item_id=KEY, item={"id": KEY})
     put(settings, "gold.points", account_id=421, points=KEY)
+    put(settings, "gold.stock", account_id=KEY, user_id=KEY)
+    declare(settings, points={"account_id": "users"}, stock={"user_id": "items"})
     broker = settings.home_dir / "pulsar"
     broker.mkdir()
     (broker / "ledger").write_text(ADDRESS)  # reported as not searched
