@@ -44,6 +44,7 @@ def columns_of(sql: str, known: Collection[str]) -> set[str]:
         parsed = sqlglot.parse(sql, read=DIALECT)
     except SqlglotError as error:
         reason = re.sub(r"\x1b\[\d+m", "", str(error).splitlines()[0])
+        reason = re.sub(r"<class '[\w.]*?(\w+)'>", r"\1", reason)
         message = f"cannot be parsed: {reason.rstrip('.')}"
         raise ValueError(message) from error
     for token, following in itertools.pairwise(tokens):

@@ -101,10 +101,12 @@ def _tried(value: Column) -> Column:
     `TryEval`. It does not look for such parts in functions.
 
     `when` makes the value one that may be NULL. Spark believes that some functions never return
-    NULL, such as `element_at`, and would then read whatever the struct holds instead.
+    NULL, such as `element_at`, and would then read whatever the struct holds instead. It cannot
+    simplify the condition, because it does not know the element.
     """
-    nullable = F.when(~F.col("is_deleted"), value)
-    alone = F.transform(F.array(F.lit(0)), lambda _: F.struct(nullable.alias("value")))
+    alone = F.transform(
+        F.array(F.lit(1)), lambda one: F.struct(F.when(one == 1, value).alias("value"))
+    )
     jvm: Any = SparkSession.active()._jvm  # noqa: SLF001
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
     expression = utils.expression(F.get(alone, F.lit(0))._jc)  # noqa: SLF001

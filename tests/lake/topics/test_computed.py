@@ -60,6 +60,7 @@ def test_an_expression_of_the_message_is_accepted(sql: str, used: set[str]) -> N
         ("drop table x", "is not one expression"),
         ("lower(:name)", "has a parameter"),
         ("size +", "cannot be parsed"),
+        ("date_add(email)", "cannot be parsed: Required keyword: '.*' missing for TimestampAdd"),
         ("'open", "cannot be parsed"),
         ("", "is not one expression"),
     ],
