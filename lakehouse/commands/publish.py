@@ -1,29 +1,68 @@
 """`lakehouse publish`, `publish-table`, `create-topics` and `generate`: fill the topics."""
 
+from __future__ import annotations
+
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import current
 
+if TYPE_CHECKING:
+    from lake.topics.topic import Topic
+    from lakehouse.operate.encode import RowError
+
 
 def publish(
     data: Annotated[
         Path, typer.Option(help="Folder with a file <topic>.csv for each topic to fill.")
     ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Messages per second, over all files.",
+            show_default="as fast as the broker takes them",
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Leave out rows that do not fit their topic, and count them. Otherwise the first "
+            "one ends the command.",
+        ),
+    ] = False,
 ) -> None:
     """Publish CSV files to the topics, changelogs first."""
     from lakehouse.operate.publish import create_topics, files_to_publish, publish
     from lakehouse.runtime.console import err, print_rows
     from lakehouse.runtime.run import require_broker
 
+    counts, first = Counter[str](), dict[str, str]()
+
+    def skip(topic: Topic, error: RowError) -> None:
+        counts[topic.name] += 1
+        first.setdefault(topic.name, error.what)
+
     files_to_publish(current.topics, data)
     require_broker(current.settings)
     create_topics(current.lake)
-    sent = publish(current.lake, data, lambda topic, count: err.print(f"{topic}: {count}"))
-    print_rows(("topic", "published"), list(sent.items()))
+    sent = publish(
+        current.lake,
+        data,
+        lambda topic, count: err.print(f"{topic}: {count}"),
+        rate=rate,
+        on_bad=skip if skip_bad else None,
+    )
+    for topic, reason in first.items():
+        err.print(f"{topic}: rows skipped: {counts[topic]}. The first: {reason}", markup=False)
+    columns = ("topic", "published", *(["skipped"] if skip_bad else []))
+    rows = [(name, n, *([counts[name]] if skip_bad else [])) for name, n in sent.items()]
+    print_rows(columns, rows)
 
 
 def publish_table(

@@ -11,18 +11,59 @@ from pulsar_spark.errors import LakehouseError
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 OMIT = ""
+REMEDY = "Correct the row, or leave such rows out with --skip-bad."
 
 
 class EncodeError(LakehouseError):
     """A file does not fit the topic it is published to."""
 
 
+class RowError(EncodeError):
+    """A row does not fit the topic. Other rows of the file may."""
+
+
 class Encoded(NamedTuple):
-    """A message to send. `event_time_ms` is in epoch milliseconds."""
+    """A message to send.
+
+    event_time_ms: epoch milliseconds; None if the message has no event time, or one before 1970,
+        which Pulsar cannot carry.
+    """
 
     key: str
     event_time_ms: int | None
     value: bytes
+
+
+def why_not_sent(topic: Topic) -> str | None:
+    """Why rows cannot be sent to a topic as flat JSON, as the predicate of a sentence.
+
+    None if they can. Called by `publish` and by `generate`, which writes files for `publish`.
+    """
+    if topic.format != "json":
+        return (
+            f"is declared with schema = '{topic.format}', but `lakehouse publish` sends JSON "
+            "without a schema"
+        )
+    if topic.envelope:
+        return (
+            f"is declared with envelope = '{topic.envelope}', but `lakehouse publish` sends rows "
+            "without an envelope"
+        )
+    return None
+
+
+def event_time_ms(text: str) -> int | None:
+    """The event time of a message, from epoch milliseconds or ISO 8601 text.
+
+    None for a time before 1970, which Pulsar cannot carry.
+
+    Raises:
+        ValueError: the text is neither, or Pulsar cannot carry it.
+    """
+    moment = _instant(text)
+    if moment >= 1 << 63:
+        raise ValueError(text)
+    return moment if moment > 0 else None
 
 
 def epoch_ms(text: str) -> int:
@@ -44,6 +85,7 @@ class RowEncoder:
         self._topic = topic
         self._file = file
         self._columns = {name: _column(topic, name, columns, file) for name in topic.fields}
+        self._key_columns = [_needed(topic, name, columns, file) for name in key_fields(topic)]
         self._fragments = [
             (name, column, f"{json.dumps(name)}:", _to_json(topic.fields[name]))
             for name, column in self._columns.items()
@@ -54,46 +96,57 @@ class RowEncoder:
         """The message for a row.
 
         Raises:
-            EncodeError: a cell does not fit its field. Names file, line and column.
+            RowError: a cell does not fit its field. Names file, line and column.
         """
         parts = []
         for name, column, prefix, to_json in self._fragments:
             cell = row[column]
             try:
                 text = to_json(cell)
-            except (ValueError, TypeError) as error:
-                kind = self._topic.fields[name].type
-                shown = "is empty" if cell == "" else f"has '{cell}', which is not a valid {kind}"
-                message = f"{self._file}:{line}: column '{column}' {shown}. Correct it."
-                raise EncodeError(message) from error
+            except (ValueError, TypeError, KeyError) as error:
+                raise self._error(line, column, cell, self._topic.fields[name].type) from error
             if text is not OMIT:
                 parts.append(prefix + text)
-        return Encoded(
-            self._key(row), self._event_time(row), ("{" + ",".join(parts) + "}").encode()
-        )
+        key = "|".join(row[column] for column in self._key_columns)
+        return Encoded(key, self._event_time(row, line), ("{" + ",".join(parts) + "}").encode())
 
-    def _key(self, row: Mapping[str, str]) -> str:
-        names = [self._topic.message_key] if self._topic.message_key else self._topic.key
-        return "|".join(row[self._columns[name] or name] for name in names)
-
-    def _event_time(self, row: Mapping[str, str]) -> int | None:
-        if self._topic.event_time is None:
+    def _event_time(self, row: Mapping[str, str], line: int) -> int | None:
+        column = self._columns[self._topic.event_time] if self._topic.event_time else None
+        if column is None or not row[column]:
             return None
-        cell = row[self._columns[self._topic.event_time] or self._topic.event_time]
-        return _instant(cell) if cell else None
+        try:
+            return event_time_ms(row[column])
+        except ValueError as error:
+            raise self._error(line, column, row[column], "event time") from error
+
+    def _error(self, line: int, column: str, cell: str, kind: str) -> RowError:
+        shown = "is empty" if cell == "" else f"has '{cell}', which is not a valid {kind}"
+        return RowError(f"{self._file}:{line}: column '{column}' {shown}.", REMEDY)
+
+
+def key_fields(topic: Topic) -> list[str]:
+    """The fields whose values, with `|` between them, are the message key."""
+    return [topic.message_key] if topic.message_key else topic.key
 
 
 def _column(topic: Topic, name: str, columns: Sequence[str], file: str) -> str | None:
-    for candidate in (snake_case(name), name):
-        if candidate in columns:
-            return candidate
-    if not topic.fields[name].required:
-        return None
+    if topic.fields[name].required:
+        return _needed(topic, name, columns, file)
+    return _found(name, columns)
+
+
+def _needed(topic: Topic, name: str, columns: Sequence[str], file: str) -> str:
+    if (found := _found(name, columns)) is not None:
+        return found
     message = (
         f"{file} has no column '{snake_case(name)}' for field '{name}' of topic '{topic.name}'. "
         f"Its columns are {', '.join(columns)}."
     )
     raise EncodeError(message)
+
+
+def _found(name: str, columns: Sequence[str]) -> str | None:
+    return next((each for each in (snake_case(name), name) if each in columns), None)
 
 
 def _instant(cell: str) -> int:

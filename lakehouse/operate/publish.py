@@ -1,7 +1,8 @@
 """Publishes CSV files to the declared topics: `<topic>.csv` goes to the topic with that name."""
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,20 @@ import pulsar
 from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
-from lakehouse.operate.encode import RowEncoder
+from lakehouse.operate.encode import (
+    REMEDY,
+    Encoded,
+    EncodeError,
+    RowEncoder,
+    RowError,
+    why_not_sent,
+)
+from lakehouse.operate.token_bucket import TokenBucket
 from pulsar_spark.broker.admin import PulsarAdmin
-from pulsar_spark.errors import BrokerError, LakehouseError, SettingsError
+from pulsar_spark.errors import BrokerError, SettingsError
 
 Progress = Callable[[str, int], None]
+OnBad = Callable[[Topic, RowError], None]
 REPORT_EVERY = 5_000
 
 
@@ -33,7 +43,7 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
     """The topics that have a file in a directory, each with its file, changelogs first.
 
     Raises:
-        SettingsError: there is no such file, or one belongs to a topic that is not sent as JSON.
+        SettingsError: there is no such file, or one belongs to a topic that is not flat JSON.
     """
     files = [
         (topic, directory / f"{topic.name}.csv")
@@ -46,17 +56,22 @@ def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Pa
         message = f"{directory} {there}. Set --data to a folder with at least one of {wanted}."
         raise SettingsError(message)
     for topic, file in files:
-        if topic.format != "json":
+        if why := why_not_sent(topic):
             message = (
-                f"{file}: the topic {topic.name} is declared with schema = '{topic.format}', but "
-                "this command sends JSON without a schema. Publish the file with your own "
-                "producer."
+                f"{file}: the topic {topic.name} {why}. Publish the file with your own producer."
             )
             raise SettingsError(message)
     return files
 
 
-def publish(lake: Lake, directory: Path, progress: Progress | None = None) -> dict[str, int]:
+def publish(
+    lake: Lake,
+    directory: Path,
+    progress: Progress | None = None,
+    *,
+    rate: float | None = None,
+    on_bad: OnBad | None = None,
+) -> dict[str, int]:
     """Publish the files of a directory, changelogs first, and wait until all are confirmed.
 
     Args:
@@ -64,22 +79,29 @@ def publish(lake: Lake, directory: Path, progress: Progress | None = None) -> di
         directory: folder with `<topic>.csv` files.
         progress: called with (topic, messages so far) every `REPORT_EVERY` messages and at the end
             of each file.
+        rate: messages per second, over all files. None: as fast as the broker takes them.
+        on_bad: called with each row that does not fit its topic; the row is then left out. None:
+            the first such row ends the command.
 
     Returns:
         Number of messages by topic.
 
     Raises:
         SettingsError: there is nothing to publish, a file is not UTF-8, or a topic is not JSON.
-        EncodeError: a file does not fit its topic. Names file, line and column.
-        LakehouseError: a row does not have as many cells as the header.
+        EncodeError: a file does not fit its topic. Names file, line and column. The messages
+            before that line have been sent.
         BrokerError: the broker refused a message.
     """
     files = files_to_publish(lake.topics, directory)
+    bucket = None if rate is None else TokenBucket(rate)
     client = lake.settings.connection.client()
     try:
         return {
             topic.name: _publish_file(
-                client, lake.settings.full_topic(topic.name), topic, file, progress
+                client,
+                lake.settings.full_topic(topic.name),
+                _paced(messages(topic, file, on_bad), bucket),
+                partial(progress or _no_progress, topic.name),
             )
             for topic, file in files
         }
@@ -92,8 +114,12 @@ def publish(lake: Lake, directory: Path, progress: Progress | None = None) -> di
         client.close()
 
 
+def _no_progress(_: str, __: int) -> None:
+    """Show nothing."""
+
+
 def _publish_file(
-    client: Any, name: str, topic: Topic, file: Path, progress: Progress | None
+    client: Any, name: str, outgoing: Iterator[Encoded], progress: Callable[[int], None]
 ) -> int:
     failures: list[Any] = []
 
@@ -111,11 +137,11 @@ def _publish_file(
         compression_type=pulsar.CompressionType.LZ4,
     )
     sent = 0
-    for key, event_time, value in _messages(topic, file):
+    for key, event_time, value in outgoing:
         producer.send_async(value, confirmed, partition_key=key, event_timestamp=event_time)
         sent += 1
-        if progress and sent % REPORT_EVERY == 0:
-            progress(topic.name, sent)
+        if sent % REPORT_EVERY == 0:
+            progress(sent)
     producer.flush()
     producer.close()
     if failures:
@@ -124,24 +150,61 @@ def _publish_file(
             f"{failures[0]}."
         )
         raise BrokerError(message)
-    if progress:
-        progress(topic.name, sent)
+    progress(sent)
     return sent
 
 
-def _messages(topic: Topic, file: Path) -> Iterator[tuple[str, int | None, bytes]]:
+def _paced(outgoing: Iterator[Encoded], bucket: TokenBucket | None) -> Iterator[Encoded]:
+    for each in outgoing:
+        if bucket:
+            bucket.take()
+        yield each
+
+
+def messages(topic: Topic, file: Path, on_bad: OnBad | None = None) -> Iterator[Encoded]:
+    """The messages for the rows of a CSV file.
+
+    Args:
+        topic: the topic to send them to.
+        file: the file.
+        on_bad: called with each row that does not fit; the row is then left out. None: the row
+            raises its error.
+
+    Raises:
+        EncodeError: a column is missing, or the file is not CSV. Names file and line.
+        SettingsError: the file is not UTF-8.
+    """
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             rows = csv.DictReader(lines)
-            encoder = RowEncoder(topic, rows.fieldnames or [], str(file))
-            for row in rows:
-                if None in row or None in row.values():
-                    message = (
-                        f"{file}:{rows.line_num}: the row and the header differ in the number of "
-                        "cells."
-                    )
-                    raise LakehouseError(message)
-                yield encoder.encode(row, rows.line_num)
+            try:
+                encoder = RowEncoder(topic, rows.fieldnames or [], str(file))
+                for row in rows:
+                    try:
+                        _check_cells(row, rows.fieldnames or [], f"{file}:{rows.line_num}")
+                        yield encoder.encode(row, rows.line_num)
+                    except RowError as error:
+                        if on_bad is None:
+                            raise
+                        on_bad(topic, error)
+            except csv.Error as error:
+                line = rows.reader.line_num
+                message = f"{file}:{line}: the file is not CSV from here on: {error}."
+                raise EncodeError(message, "Correct it.") from error
     except UnicodeDecodeError as error:
         message = f"{file} is not UTF-8 ({error.reason} at byte {error.start}). Convert it."
         raise SettingsError(message) from error
+
+
+def _check_cells(row: Mapping[Any, Any], columns: Sequence[str], where: str) -> None:
+    """Check that a row has as many cells as the header. DictReader collects others below None."""
+    extra = len(row.get(None) or ())
+    cells = len(columns) + extra - sum(value is None for value in row.values())
+    if cells == len(columns):
+        return
+    message = (
+        f"{where}: the row has {cells} {'cell' if cells == 1 else 'cells'}, but the header has "
+        f"{len(columns)} columns ({', '.join(columns)})."
+    )
+    hint = "A cell that contains a comma, a quote or a line break must be in double quotes."
+    raise RowError(message, f"{hint} {REMEDY}")
