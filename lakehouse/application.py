@@ -1,7 +1,8 @@
 """Loads the application that a topic file names: what it adds to commands that know no domain.
 
-A topic file names a Python module (`application = "shop.application"`). Without one, the commands
-`demo`, `generate` and `gold evaluate` are refused, and the report shows only what every lake has.
+A topic file names a Python module (`application = "shop.application"`). Without one, `demo` needs
+`--data`, `gold evaluate` is refused, `generate` follows the declarations of the topics, and the
+report shows only what every lake has.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import typer
 
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import current
+from pulsar_spark.errors import SettingsError
 
 if TYPE_CHECKING:
     from lake.topics.topic import Topic
@@ -110,16 +111,50 @@ def create_topics() -> None:
 def generate(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the CSV files.")],
     scale: Annotated[
-        float, typer.Option(min=0.0001, help="Size of the data; 1 is the size of the demo.")
+        float,
+        typer.Option(
+            min=0.0001,
+            help="Size of the data. 1 is the size of the demo or, without an application, 50,000 "
+            "events and 5,000 keys per topic.",
+        ),
     ] = 1.0,
     seed: Annotated[
         int, typer.Option(help="Seed of the data. The same seed gives the same files.")
     ] = 1,
+    late: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of events that are late: an hour or more before others."
+        ),
+    ] = 0.0,
+    broken: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of rows that publish sends, but that silver quarantines."
+        ),
+    ] = 0.0,
 ) -> None:
-    """Write generated data for the application's topics as CSV files."""
-    from lakehouse.application import require_application
-    from lakehouse.runtime.console import out
+    """Write generated data for the topics as CSV files, which publish can send.
 
-    application = require_application(current.topics, "lakehouse generate")
-    counts = application.generate(out_dir, scale, seed)
+    An application generates its own data. Without one, the declarations of the topics decide.
+    """
+    from lakehouse.application import load_application
+    from lakehouse.operate.generate import generate
+    from lakehouse.runtime.console import err, out
+
+    application = load_application(current.topics)
+    if application:
+        given = [name for name, share in (("--late", late), ("--broken", broken)) if share]
+        if given:
+            what = (
+                f"{' and '.join(given)} cannot be used, because the application "
+                f"{current.topics.application} generates its own data."
+            )
+            raise SettingsError(what, "Use a topic file without an application.")
+        counts = application.generate(out_dir, scale, seed)
+    else:
+        made = generate(current.topics, out_dir, scale, seed, late=late, broken=broken)
+        counts = made.rows
+        for remark in made.remarks:
+            err.print(remark, markup=False)
     out.print(f"{', '.join(f'{count} {what}' for what, count in counts.items())}: {out_dir}")

@@ -11,6 +11,7 @@ from pulsar_spark.errors import LakehouseError
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 OMIT = ""
+BAD_CELL = (ValueError, TypeError, KeyError)
 REMEDY = "Correct the row, or leave such rows out with --skip-bad."
 
 
@@ -50,6 +51,15 @@ def why_not_sent(topic: Topic) -> str | None:
             "without an envelope"
         )
     return None
+
+
+def cell_fits(spec: FieldSpec, cell: str) -> bool:
+    """Whether `RowEncoder` accepts a cell of a field."""
+    try:
+        _to_json(spec)(cell)
+    except BAD_CELL:
+        return False
+    return True
 
 
 def event_time_ms(text: str) -> int | None:
@@ -103,7 +113,7 @@ class RowEncoder:
             cell = row[column]
             try:
                 text = to_json(cell)
-            except (ValueError, TypeError, KeyError) as error:
+            except BAD_CELL as error:
                 raise self._error(line, column, cell, self._topic.fields[name].type) from error
             if text is not OMIT:
                 parts.append(prefix + text)

@@ -54,6 +54,7 @@ from lake.topics.topic_file import TopicFile
 from lakehouse.cli import app
 from lakehouse.erasure import plan, run
 from lakehouse.operate import savepoints
+from lakehouse.operate.generate import generate as generate_messages
 from lakehouse.operate.publish import create_topics
 from lakehouse.operate.publish_table import publish_table
 from lakehouse.operate.reset import reset, what_goes
@@ -333,8 +334,12 @@ def sql_user_remove(world: World) -> Case:
 
 
 def generate(world: World) -> Case:
+    """Generate files of the application and, beside them, files of topics without one."""
+    topics = declared(world.folder, TOPICS)
+
     def run(settings: LakeSettings) -> None:
         generate_shop(settings.home_dir / "files", 0.001, 1)
+        generate_messages(topics, settings.home_dir / "files", 0.001)
 
     def files(settings: LakeSettings) -> object:
         return {file.name: file.read_text() for file in (settings.home_dir / "files").iterdir()}

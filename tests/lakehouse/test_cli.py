@@ -157,6 +157,25 @@ def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
     assert_refused(run("--home", "file", "status"), "'home'", "file is a file, not a folder")
 
 
+def test_data_is_generated_for_topics_without_an_application(run: Run, tmp_path: Path) -> None:
+    bank = str(Path(cli.__file__).parents[1] / "docs" / "bank.toml")
+    outcome = run("--topics", bank, "generate", "--out", "new", "--scale", "0.001")
+    assert outcome.exit_code == 0
+    assert re.fullmatch(r"\d+ accounts, \d+ customers, 50 transactions: new\n", outcome.out)
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {
+        *("accounts.csv", "customers.csv", "transactions.csv")
+    }
+    topics = tmp_path / "topics.toml"
+    topics.write_text('[topics.a]\nkind = "events"\nkey = ["b"]\nfields = { b = "string" }')
+    outcome = run("--topics", str(topics), "generate", "--out", "new", "--late", "0.1")
+    assert outcome.err == "a has no late events, because it declares no event_time.\n"
+
+
+def test_an_application_generates_neither_late_nor_broken_data(run: Run) -> None:
+    outcome = run("generate", "--out", "new", "--late", "0.1", "--broken", "0.1")
+    assert_refused(outcome, "--late and --broken cannot be used", "shop.application generates")
+
+
 def test_an_output_folder_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert_refused(run("generate", "--out", "file", "--scale", "0.001"), "file: File exists")
