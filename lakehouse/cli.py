@@ -12,6 +12,7 @@ from lakehouse.commands import (
     doctor,
     forget,
     gold,
+    messages,
     metastore,
     publish,
     quarantine,
@@ -40,6 +41,7 @@ app.add_typer(sql_user.commands, name="sql-user", no_args_is_help=True)
 for command in (
     *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
+    *(messages.produce, messages.consume),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),
     *(forget.forget, reset.reset),
 ):

@@ -40,8 +40,8 @@ def publish(
 ) -> None:
     """Publish CSV files to the topics, changelogs first."""
     from lakehouse.operate.publish import create_topics, files_to_publish, publish
+    from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.console import err, print_rows
-    from lakehouse.runtime.run import require_broker
 
     counts, first = Counter[str](), dict[str, str]()
 
@@ -82,7 +82,8 @@ def publish_table(
     """
     from lake.streams.job import await_streams
     from lakehouse.operate.publish_table import publish_table
-    from lakehouse.runtime.run import require_broker, spark_session
+    from lakehouse.runtime.broker import require_broker
+    from lakehouse.runtime.run import spark_session
 
     require_broker(current.settings)
     with spark_session(current.settings, "lakehouse-publish-table") as spark:
@@ -102,7 +103,7 @@ def publish_table(
 def create_topics() -> None:
     """Create the declared topics on the broker. Existing topics are left as they are."""
     from lakehouse.operate.publish import create_topics
-    from lakehouse.runtime.run import require_broker
+    from lakehouse.runtime.broker import require_broker
 
     require_broker(current.settings)
     create_topics(current.lake)

@@ -26,11 +26,12 @@ class RowError(EncodeError):
 class Encoded(NamedTuple):
     """A message to send.
 
+    key: the message key; None for a message that concerns all keys.
     event_time_ms: epoch milliseconds; None if the message has no event time, or one before 1970,
         which Pulsar cannot carry.
     """
 
-    key: str
+    key: str | None
     event_time_ms: int | None
     value: bytes
 
@@ -70,9 +71,17 @@ def event_time_ms(text: str) -> int | None:
     Raises:
         ValueError: the text is neither, or Pulsar cannot carry it.
     """
-    moment = _instant(text)
+    return carried(_instant(text))
+
+
+def carried(moment: int) -> int | None:
+    """The event time for an instant in epoch milliseconds; None if Pulsar cannot carry it.
+
+    Raises:
+        ValueError: the instant is later than any that Pulsar carries.
+    """
     if moment >= 1 << 63:
-        raise ValueError(text)
+        raise ValueError(moment)
     return moment if moment > 0 else None
 
 

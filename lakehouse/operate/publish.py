@@ -1,14 +1,15 @@
 """Publishes CSV files to the declared topics: `<topic>.csv` goes to the topic with that name."""
 
+from __future__ import annotations
+
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 
-from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.operate.encode import (
@@ -23,6 +24,10 @@ from lakehouse.operate.token_bucket import TokenBucket
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import BrokerError, SettingsError
 
+if TYPE_CHECKING:  # `lakehouse produce` reads no tables
+    from lake.settings.settings import LakeSettings
+    from lake.tables.lake import Lake
+
 Progress = Callable[[str, int], None]
 OnBad = Callable[[Topic, RowError], None]
 REPORT_EVERY = 5_000
@@ -33,10 +38,15 @@ def create_topics(lake: Lake) -> None:
     with PulsarAdmin(lake.settings.connection) as admin:
         admin.ensure_namespace(lake.settings.pulsar_namespace)
         for topic in lake.topics.topics.values():
-            name = lake.settings.full_topic(topic.name)
-            admin.ensure_topic(name, topic.partitions)
-            if topic.kind == "changelog":
-                admin.retain_for_ever(name)
+            create_topic(admin, lake.settings, topic)
+
+
+def create_topic(admin: PulsarAdmin, settings: LakeSettings, topic: Topic) -> None:
+    """Create a declared topic if it is missing. Its namespace must exist."""
+    name = settings.full_topic(topic.name)
+    admin.ensure_topic(name, topic.partitions)
+    if topic.kind == "changelog":
+        admin.retain_for_ever(name)
 
 
 def files_to_publish(topics: TopicFile, directory: Path) -> list[tuple[Topic, Path]]:

@@ -17,9 +17,9 @@ from lake.topics.topic import Rule, Topic, hash_column, snake_case
 from pulsar_spark.schema import ORDER_FIELDS
 from silver.contract.columns import AS_IT_CAME, CAME, PRESENT, REASON
 from silver.contract.tables import sql_type
+from silver.records.by_schema import Schema
 from silver.records.masking import hashes
 from silver.records.parse import at_path, steps, value
-from silver.records.payload import Schema
 from silver.records.reasons import reason
 
 

@@ -193,7 +193,8 @@ def test_up_does_not_start_a_broker_in_place_of_a_configured_one(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", "http://192.0.2.1:8080")
-    monkeypatch.setattr("lakehouse.runtime.run.broker_answers", lambda _: False)
+    for module in ("run", "broker"):
+        monkeypatch.setattr(f"lakehouse.runtime.{module}.broker_answers", lambda _: False)
     assert_refused(run("up"), "No Pulsar broker answers at http://192.0.2.1:8080")
 
 

@@ -1,0 +1,208 @@
+"""Tests that `lakehouse consume` shows the newest messages, and leaves nothing on the broker."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fastavro
+import pulsar
+import pytest
+from command_line import CommandLine, environment
+from java_client import JavaClient
+from live_shop import until
+from topic import LiveTopic, Outgoing, some
+
+from lake.settings.settings import LakeSettings
+from lakehouse.operate import consume
+from lakehouse.operate.consume import Received, Tail
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.broker.admin import PulsarAdmin
+
+TOPICS = """
+[topics.things]
+kind = "events"
+key = ["id"]
+fields = { id = "long" }
+"""
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    (tmp_path / "topics.toml").write_text(TOPICS)
+    return tmp_path / "topics.toml"
+
+
+@pytest.fixture
+def run(
+    broker: Broker,
+    settings: LakeSettings,
+    topics: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> CommandLine:
+    return CommandLine(monkeypatch, capsys, settings, topics)
+
+
+@pytest.fixture
+def topic(broker: Broker, settings: LakeSettings) -> LiveTopic:
+    return LiveTopic(settings, "things", 3)
+
+
+def newest(settings: LakeSettings, count: int) -> list[Received]:
+    with Tail(settings, "things") as tail:
+        return tail.newest(count)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 5, 40, 1000])
+def test_the_newest_messages_of_all_partitions_are_the_last_that_were_published(
+    topic: LiveTopic, settings: LakeSettings, batched: bool, count: int
+) -> None:
+    messages = some(100)
+    topic.send(messages, batched=batched)
+    found = newest(settings, count)
+    assert len(found) == min(count, 100)
+    everything = newest(settings, 100)
+    assert found == everything[100 - len(found) :]
+    times = [each.publish_ms for each in everything]
+    assert times == sorted(times)
+    received = sorted((x.key or "", x.event_ms or 0, x.payload or b"") for x in everything)
+    assert received == sorted((x.key or "", x.event_time_ms or 0, x.payload) for x in messages)
+    assert {each.partition for each in everything} == {0, 1, 2}
+
+
+def test_messages_in_earlier_ledgers_are_found(topic: LiveTopic, settings: LakeSettings) -> None:
+    with PulsarAdmin(settings.connection) as admin:
+        for number in range(3):
+            topic.send([Outgoing(str(number).encode(), "k")])
+            admin.unload(topic.name)  # its next use begins a ledger
+    started = time.monotonic()
+    assert [each.payload for each in newest(settings, 2)] == [b"1", b"2"]
+    assert time.monotonic() - started < consume.QUIET_SECONDS, "it waited for nothing"
+
+
+def test_entries_that_readers_do_not_see_are_read_past(
+    topic: LiveTopic, settings: LakeSettings, java: JavaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume, "QUIET_SECONDS", 0.5)
+    topic.send([Outgoing(str(number).encode(), "k") for number in range(4)])
+    for _ in range(3):
+        with java.transaction() as transaction:
+            transaction.abort()
+            pass
+    assert [each.payload for each in newest(settings, 2)] == [b"2", b"3"]
+
+
+def test_an_empty_topic_has_no_messages_and_is_not_waited_for(
+    run: CommandLine, topic: LiveTopic, settings: LakeSettings
+) -> None:
+    started = time.monotonic()
+    assert newest(settings, 10) == []
+    assert time.monotonic() - started < consume.QUIET_SECONDS
+    assert "payload" in run("consume", "things").out
+    assert run("consume", "things", "--format", "json").out == ""
+
+
+def test_no_subscription_stays(run: CommandLine, topic: LiveTopic, settings: LakeSettings) -> None:
+    topic.send(some(10))
+    assert run("consume", "things").exit_code == 0
+    with PulsarAdmin(settings.connection) as admin:
+        partitions = admin.partitions(topic.name)
+        assert [admin.state(partition).cursors for partition in partitions] == [{}, {}, {}]
+        until(
+            lambda: all(not admin.internal_stats(each)["cursors"] for each in partitions),
+            "the readers' cursors to go",
+            seconds=20,
+        )
+
+
+def test_messages_are_shown_as_a_table_or_as_lines_of_json(
+    run: CommandLine, topic: LiveTopic
+) -> None:
+    topic.send(
+        [
+            Outgoing(b'{"id": 7,\n "price": 13.750000000000002000}', "7", 1_767_323_045_678),
+            Outgoing(b"no JSON", None),
+            Outgoing(b"\xff", "8"),
+            Outgoing(b"", "9"),
+        ]
+    )
+    out = run("consume", "things", "--format", "json").out
+    assert '"payload": {"id": 7,  "price": 13.750000000000002000}}' in out, "all digits are kept"
+    rows = [json.loads(line) for line in out.splitlines()]
+    rows = sorted(rows, key=lambda row: row["key"] or "")
+    assert [row["payload"] for row in rows] == [
+        *("no JSON", {"id": 7, "price": 13.750000000000002}, "/w==", None)
+    ]
+    assert [row.get("encoding") for row in rows] == ["text", None, "base64", None]
+    assert [row["key"] for row in rows] == [None, "7", "8", "9"]
+    assert rows[1]["event_time"] == "2026-01-02T03:04:05.678+00:00"
+    assert rows[0]["event_time"] is None
+    table = run("consume", "things", "--last", "2").out
+    assert "partition" in table
+    assert "publish time" in table
+    assert table.count("+00:00") == 2
+
+
+def test_payloads_are_decoded_by_their_schema(run: CommandLine, settings: LakeSettings) -> None:
+    class Person(pulsar.schema.Record):  # type: ignore[misc]
+        id = pulsar.schema.Integer()
+        name = pulsar.schema.String()
+
+    with PulsarAdmin(settings.connection) as admin:
+        admin.ensure_namespace(settings.pulsar_namespace)
+    client = settings.connection.client()
+    schema = pulsar.schema.AvroSchema(Person)
+    producer = client.create_producer(settings.full_topic("people"), schema=schema)
+    producer.send(Person(id=7, name="Ada"))
+    text = client.create_producer(settings.full_topic("words"), schema=pulsar.schema.StringSchema())
+    text.send("hello")
+    client.close()
+    [line] = run("consume", "people", "--format", "json").out.splitlines()
+    assert json.loads(line)["payload"] == {"id": 7, "name": "Ada"}
+    [line] = run("consume", "words", "--format", "json").out.splitlines()
+    assert json.loads(line)["payload"] == {"value": "hello"}
+    assert fastavro
+
+
+def test_an_unknown_topic_is_refused_with_the_declared_ones(
+    run: CommandLine, topic: LiveTopic
+) -> None:
+    outcome = run("consume", "thing")
+    assert outcome.exit_code == 2
+    assert f"The broker has no topic {topic.name[:-1]}. Declared topics are things;" in outcome.err
+
+
+def test_new_messages_are_followed_until_ctrl_c(
+    topic: LiveTopic, settings: LakeSettings, topics: Path
+) -> None:
+    topic.send([Outgoing(b"1", "a"), Outgoing(b"2", "b")])
+    # The children of a shell in the background ignore Ctrl-C.
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    start += "; from lakehouse.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, *("consume", "things", "--follow", "--format", "json")],
+        env={**environment(settings, topics), "PYTHONPATH": ":".join(sys.path), "PATH": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stderr
+    try:
+        shown = [json.loads(process.stdout.readline())["payload"] for _ in range(2)]
+        for number in (3, 4):
+            topic.send([Outgoing(str(number).encode(), str(number))])
+            shown.append(json.loads(process.stdout.readline())["payload"])
+        assert sorted(shown) == [1, 2, 3, 4]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
