@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lake.topics.topic import Topic
     from lakehouse.operate.consume import Received
 
-COLUMNS = ("partition", "key", "publish time", "event time", "payload")
+COLUMNS = ("partition", "key", "publish time (UTC)", "event time (UTC)", "payload")
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 TOMBSTONE = "(tombstone)"
 
@@ -78,8 +78,8 @@ class Decoder:
         return [
             str(message.partition) if message.partition >= 0 else "",
             message.key or "",
-            instant(message.publish_ms),
-            instant(message.event_ms) if message.event_ms else "",
+            _plain(message.publish_ms),
+            _plain(message.event_ms) if message.event_ms else "",
             text,
         ]
 
@@ -114,6 +114,10 @@ def instant(milliseconds: int) -> str:
         return (EPOCH + dt.timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
     except OverflowError:
         return str(milliseconds)
+
+
+def _plain(milliseconds: int) -> str:
+    return instant(milliseconds).removesuffix("+00:00").replace("T", " ")
 
 
 def _as_json(payload: bytes) -> str | None:

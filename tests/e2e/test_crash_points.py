@@ -73,6 +73,8 @@ EXEMPT = {
     "demo": "starts with an empty lake; its parts are `publish`, `bronze`, `silver` and `gold`",
     "up": "runs `bronze` and `silver`, and serves SQL",
     "publish": "writes only to the broker, each message once per run; silver keeps one row per key",
+    "produce": "writes only to the broker, each message once per run; silver keeps one row per key",
+    "consume": "only reads",
     "create-topics": "writes only to the broker: creates missing topics and keeps existing ones",
     "metastore init": "writes only to PostgreSQL; see lakehouse/runtime/test_metastore.py",
     "sql": "runs the user's statement, which Delta commits atomically",

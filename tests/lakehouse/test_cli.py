@@ -77,6 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
+        *("produce", "consume"),
     }
     parts = [
         each
@@ -181,7 +182,13 @@ def test_an_output_folder_that_is_a_file_is_refused(run: Run, tmp_path: Path) ->
     assert_refused(run("generate", "--out", "file", "--scale", "0.001"), "file: File exists")
 
 
-@pytest.mark.parametrize("command", [("bronze",), ("create-topics",), ("publish", "--data", ".")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("bronze",), ("create-topics",), ("publish", "--data", "."), ("consume", "users")),
+        ("produce", "users", "--tombstone", "--key", "7"),
+    ],
+)
 def test_a_missing_broker_is_reported_with_a_remedy(
     run: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Tests what `lakehouse produce` sends to a broker, and what it refuses before it sends anything."""
+"""Tests what `lakehouse produce` sends to a broker, and what it refuses beforehand."""
 
 import json
 from pathlib import Path
@@ -108,7 +108,7 @@ def test_lines_are_sent_up_to_the_first_that_does_not_fit(
     outcome = run("produce", "people", "-", stdin=b"\n".join(lines))
     assert outcome.exit_code == 2
     assert outcome.err.startswith(
-        'Error: Line 4 of standard input: people: field \'id\' is "nine", which is not of type '
+        "Error: Line 4 of standard input: people: field 'id' is \"nine\", which is not of type "
         "long. Messages sent before it: 2. Correct it, or send it unchecked with --raw."
     )
     assert sorted(sent(settings, "people")) == [
