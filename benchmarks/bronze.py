@@ -29,7 +29,7 @@ from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import start_broker
 from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session

@@ -50,7 +50,7 @@ from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, bronze_table
 from lake.topics.topic_file import TopicFile, load_topics
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import start_broker
 from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session

@@ -12,6 +12,7 @@ from lakehouse.commands import (
     doctor,
     forget,
     gold,
+    messages,
     metastore,
     project,
     publish,
@@ -21,7 +22,6 @@ from lakehouse.commands import (
     reset,
     savepoint,
     sql,
-    sql_user,
     status,
     streams,
 )
@@ -37,12 +37,13 @@ app.add_typer(gold.commands, name="gold")
 app.add_typer(metastore.commands, name="metastore", no_args_is_help=True)
 app.add_typer(quarantine.commands, name="quarantine", no_args_is_help=True)
 app.add_typer(savepoint.commands, name="savepoint", no_args_is_help=True)
-app.add_typer(sql_user.commands, name="sql-user", no_args_is_help=True)
+app.add_typer(sql.commands, name="sql-user", no_args_is_help=True)
 for command in (
     project.init,
     project.plan,
     *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
+    *(messages.produce, messages.consume),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),
     *(forget.forget, reset.reset),
 ):

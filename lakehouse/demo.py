@@ -27,7 +27,7 @@ from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
 from lakehouse.application import load_application, require_application
-from lakehouse.operate.publish import create_topics, files_to_publish, publish
+from lakehouse.messages.publish import create_topics, files_to_publish, publish
 from lakehouse.operate.status import COLUMNS, lake_status
 from lakehouse.report.declared import Declared
 from lakehouse.runtime.broker import left_over_broker, start_broker

@@ -15,7 +15,7 @@ from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.console import err, step
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark

@@ -19,7 +19,7 @@ from benchmarks.flink.systems import System
 from benchmarks.silver import order, send
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 
 CATCH_UP_SECONDS = 400
 MEGABYTE = 1_000_000

@@ -1,29 +1,69 @@
 """`lakehouse publish`, `publish-table`, `create-topics` and `generate`: fill the topics."""
 
+from __future__ import annotations
+
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import current
+from pulsar_spark.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lake.topics.topic import Topic
+    from lakehouse.messages.encode import RowError
 
 
 def publish(
     data: Annotated[
         Path, typer.Option(help="Folder with a file <topic>.csv for each topic to fill.")
     ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Messages per second, over all files.",
+            show_default="as fast as the broker takes them",
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool,
+        typer.Option(
+            "--skip-bad",
+            help="Leave out rows that do not fit their topic, and count them. Otherwise the first "
+            "one ends the command.",
+        ),
+    ] = False,
 ) -> None:
     """Publish CSV files to the topics, changelogs first."""
-    from lakehouse.operate.publish import create_topics, files_to_publish, publish
+    from lakehouse.messages.publish import create_topics, files_to_publish, publish
+    from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.console import err, print_rows
-    from lakehouse.runtime.run import require_broker
+
+    counts, first = Counter[str](), dict[str, str]()
+
+    def skip(topic: Topic, error: RowError) -> None:
+        counts[topic.name] += 1
+        first.setdefault(topic.name, error.what)
 
     files_to_publish(current.topics, data)
     require_broker(current.settings)
     create_topics(current.lake)
-    sent = publish(current.lake, data, lambda topic, count: err.print(f"{topic}: {count}"))
-    print_rows(("topic", "published"), list(sent.items()))
+    sent = publish(
+        current.lake,
+        data,
+        lambda topic, count: err.print(f"{topic}: {count}"),
+        rate=rate,
+        on_bad=skip if skip_bad else None,
+    )
+    for topic, reason in first.items():
+        err.print(f"{topic}: rows skipped: {counts[topic]}. The first: {reason}", markup=False)
+    columns = ("topic", "published", *(["skipped"] if skip_bad else []))
+    rows = [(name, n, *([counts[name]] if skip_bad else [])) for name, n in sent.items()]
+    print_rows(columns, rows)
 
 
 def publish_table(
@@ -41,8 +81,9 @@ def publish_table(
     Delivery is exactly once if the broker deduplicates in the namespace, else at least once.
     """
     from lake.streams.job import await_streams
-    from lakehouse.operate.publish_table import publish_table
-    from lakehouse.runtime.run import require_broker, spark_session
+    from lakehouse.messages.publish_table import publish_table
+    from lakehouse.runtime.broker import require_broker
+    from lakehouse.runtime.run import spark_session
 
     require_broker(current.settings)
     with spark_session(current.settings, "lakehouse-publish-table") as spark:
@@ -61,8 +102,8 @@ def publish_table(
 
 def create_topics() -> None:
     """Create the declared topics on the broker. Existing topics are left as they are."""
-    from lakehouse.operate.publish import create_topics
-    from lakehouse.runtime.run import require_broker
+    from lakehouse.messages.publish import create_topics
+    from lakehouse.runtime.broker import require_broker
 
     require_broker(current.settings)
     create_topics(current.lake)
@@ -71,16 +112,50 @@ def create_topics() -> None:
 def generate(
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the CSV files.")],
     scale: Annotated[
-        float, typer.Option(min=0.0001, help="Size of the data; 1 is the size of the demo.")
+        float,
+        typer.Option(
+            min=0.0001,
+            help="Size of the data. 1 is the size of the demo or, without an application, 50,000 "
+            "events and 5,000 keys per topic.",
+        ),
     ] = 1.0,
     seed: Annotated[
         int, typer.Option(help="Seed of the data. The same seed gives the same files.")
     ] = 1,
+    late: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of events that are late: an hour or more before others."
+        ),
+    ] = 0.0,
+    broken: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Share of rows that publish sends, but that silver quarantines."
+        ),
+    ] = 0.0,
 ) -> None:
-    """Write generated data for the application's topics as CSV files."""
-    from lakehouse.application import require_application
-    from lakehouse.runtime.console import out
+    """Write generated data for the topics as CSV files, which publish can send.
 
-    application = require_application(current.topics, "lakehouse generate")
-    counts = application.generate(out_dir, scale, seed)
+    An application generates its own data. Without one, the declarations of the topics decide.
+    """
+    from lakehouse.application import load_application
+    from lakehouse.messages.generate import generate
+    from lakehouse.runtime.console import err, out
+
+    application = load_application(current.topics)
+    if application:
+        given = [name for name, share in (("--late", late), ("--broken", broken)) if share]
+        if given:
+            what = (
+                f"{' and '.join(given)} cannot be used, because the application "
+                f"{current.topics.application} generates its own data."
+            )
+            raise SettingsError(what, "Use a topic file without an application.")
+        counts = application.generate(out_dir, scale, seed)
+    else:
+        made = generate(current.topics, out_dir, scale, seed, late=late, broken=broken)
+        counts = made.rows
+        for remark in made.remarks:
+            err.print(remark, markup=False)
     out.print(f"{', '.join(f'{count} {what}' for what, count in counts.items())}: {out_dir}")

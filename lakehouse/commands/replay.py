@@ -47,8 +47,9 @@ def replay(
 
 def _replay_bronze(name: str, begin: str, end: str | None) -> None:
     from bronze.replay import replay_topic
+    from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.console import out
-    from lakehouse.runtime.run import require_broker, spark_session
+    from lakehouse.runtime.run import spark_session
     from pulsar_spark.options import epoch_ms
 
     since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None

@@ -21,8 +21,8 @@ def create(name: Name) -> None:
     (history_days).
     """
     from lakehouse.operate import savepoints
+    from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.console import out
-    from lakehouse.runtime.run import require_broker
 
     require_broker(current.settings)
     found = savepoints.create(current.lake, name)
@@ -51,8 +51,9 @@ def restore(name: Name) -> None:
     When they start again, they read what has been published since.
     """
     from lakehouse.operate import savepoints
+    from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.console import out
-    from lakehouse.runtime.run import require_broker, spark_session
+    from lakehouse.runtime.run import spark_session
 
     require_broker(current.settings)
     with spark_session(current.settings, "lakehouse-savepoint") as spark:
@@ -64,8 +65,8 @@ def restore(name: Name) -> None:
 def drop(name: Name) -> None:
     """Delete a savepoint, and let the broker drop the messages that it kept."""
     from lakehouse.operate import savepoints
+    from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.console import out
-    from lakehouse.runtime.run import require_broker
 
     require_broker(current.settings)
     savepoints.drop(current.lake, name)

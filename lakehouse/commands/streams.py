@@ -75,7 +75,8 @@ def bronze(available_now: AvailableNow = False) -> None:
     from bronze.metrics import bronze_collector
     from lake.observe.exporter import serving
     from lake.streams.job import await_streams
-    from lakehouse.runtime.run import require_broker, spark_session
+    from lakehouse.runtime.broker import require_broker
+    from lakehouse.runtime.run import spark_session
 
     require_broker(current.settings)
     mine = bronze_collector(current.lake)

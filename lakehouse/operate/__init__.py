@@ -1,1 +1,1 @@
-"""The code behind the commands that publish to, inspect, save, restore and reset a lakehouse."""
+"""The code behind the commands that plan, inspect, save, restore and reset a lakehouse."""

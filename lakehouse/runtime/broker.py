@@ -96,6 +96,20 @@ def broker_answers(settings: LakeSettings) -> bool:
         return admin.is_healthy()
 
 
+def require_broker(settings: LakeSettings) -> None:
+    """Check that a broker answers at the configured address.
+
+    Raises:
+        BrokerError: none answers.
+    """
+    if not broker_answers(settings):
+        message = (
+            f"No Pulsar broker answers at {settings.pulsar_admin_url}. Start one with `lakehouse "
+            "up`, or set LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL to your broker."
+        )
+        raise BrokerError(message)
+
+
 def left_over_broker(settings: LakeSettings) -> Broker | None:
     """The embedded broker of this home if it is running, perhaps left over by a killed process."""
     record = _record(settings)

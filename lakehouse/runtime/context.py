@@ -39,6 +39,7 @@ class Context:
         """Start a run with these global options. None: environment and file decide the setting."""
         self._given = {"home": home, "topics": topics}
         self._log_format = log_format
+        self._read: tuple[LakeSettings, TopicFile] | None = None
         self._lake: Lake | None = None
 
     @property
@@ -48,7 +49,7 @@ class Context:
         Raises:
             SettingsError: a setting or the topic file is wrong.
         """
-        return self.lake.settings
+        return self._settings_and_topics()[0]
 
     @property
     def topics(self) -> TopicFile:
@@ -57,26 +58,33 @@ class Context:
         Raises:
             SettingsError: a setting or the topic file is wrong.
         """
-        return self.lake.topics
+        return self._settings_and_topics()[1]
 
     @property
     def lake(self) -> Lake:
-        """The lake. The first use reads the settings and the topics, and sets the logs' format.
+        """The lake.
 
         Raises:
             SettingsError: a setting or the topic file is wrong.
         """
-        from lake.observe.logs import configure_logs
-        from lake.settings.settings import load_settings
-        from lake.tables.lake import Lake
-        from lake.topics.topic_file import load_topics
+        from lake.tables.lake import Lake  # which loads the libraries that read tables
 
         if self._lake is None:
+            self._lake = Lake(*self._settings_and_topics())
+        return self._lake
+
+    def _settings_and_topics(self) -> tuple[LakeSettings, TopicFile]:
+        """Read the settings and the topics with the first use, and set the logs' format."""
+        from lake.observe.logs import configure_logs
+        from lake.settings.settings import load_settings
+        from lake.topics.topic_file import load_topics
+
+        if self._read is None:
             configure_logs(self._log_format or "text")  # for warnings about settings
             settings = load_settings(**self._given, log_format=self._log_format)
             configure_logs(settings.log_format)
-            self._lake = Lake(settings, load_topics(settings.topics))
-        return self._lake
+            self._read = settings, load_topics(settings.topics)
+        return self._read
 
 
 current = Context()

@@ -9,12 +9,17 @@ from pyspark.sql import SparkSession
 from lake.settings.settings import LakeSettings
 from lake.streams.job import stop_spark
 from lake.tables.storage import require_bucket
-from lakehouse.runtime.broker import Broker, broker_answers, is_local, start_broker
+from lakehouse.runtime.broker import (
+    Broker,
+    broker_answers,
+    is_local,
+    require_broker,
+    start_broker,
+)
 from lakehouse.runtime.console import jar_progress, step
 from lakehouse.runtime.jars import fetch_jars
 from lakehouse.runtime.metastore import jar_groups
 from lakehouse.runtime.session import build_session
-from pulsar_spark.errors import BrokerError
 
 
 @contextlib.contextmanager
@@ -83,17 +88,3 @@ def _stop_broker(starting: Future[Broker]) -> None:
     if starting.exception() is None:
         with step("Stopping Pulsar"):
             starting.result().stop()
-
-
-def require_broker(settings: LakeSettings) -> None:
-    """Check that a broker answers at the configured address.
-
-    Raises:
-        BrokerError: none answers.
-    """
-    if not broker_answers(settings):
-        message = (
-            f"No Pulsar broker answers at {settings.pulsar_admin_url}. Start one with `lakehouse "
-            "up`, or set LAKEHOUSE_PULSAR_URL and LAKEHOUSE_PULSAR_ADMIN_URL to your broker."
-        )
-        raise BrokerError(message)

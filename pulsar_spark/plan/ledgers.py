@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from pulsar_spark.eras import Span
 from pulsar_spark.offsets import START, WHOLE, Position
 
@@ -56,6 +54,8 @@ class PartitionLog:
         before = [
             (n, size) for id_, n, size in self.seen if id_ == ledger.id and n < ledger.entries
         ]
+        import numpy as np  # commands that only look at positions start faster without it
+
         counts, sizes = zip((0, 0), *before, (ledger.entries, ledger.size), strict=True)
         return ledger.size - float(np.interp(first, counts, sizes))
 

@@ -17,10 +17,10 @@ from lake.topics.topic import Rule, Topic, hash_column, snake_case
 from pulsar_spark.schema import ORDER_FIELDS
 from silver.contract.columns import CAME, PRESENT, REASON, as_it_came
 from silver.contract.tables import sql_type
+from silver.records.by_schema import Schema
 from silver.records.computed import Computed
 from silver.records.masking import hashes
 from silver.records.parse import as_sent, at_path, steps, value
-from silver.records.payload import Schema
 from silver.records.reasons import reason
 
 

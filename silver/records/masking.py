@@ -110,6 +110,8 @@ def protection(lake: Lake) -> dict[str, tuple[str | None, str | None]]:
     """
     found = {}
     for table in protected_tables(lake.topics):
+        if not lake.table(table).exists():
+            continue  # of a topic that silver has not read yet
         known = lake.table(table).arrow
         if known.configuration(PERSONAL) != table.properties.get(PERSONAL):
             message = (

@@ -24,6 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lake.topics.topic import TIMES, FieldSpec, Topic
 from silver.contract.tables import sql_type
+from silver.records.by_schema import Schema
 from silver.records.field_types import (
     ESCAPED,
     has_escaped_name,
@@ -35,7 +36,7 @@ from silver.records.field_types import (
     value_of_text,
     without_bad_decimals,
 )
-from silver.records.payload import Schema, text_of_payload
+from silver.records.payload import text_of_payload
 
 CORRUPT = "_corrupt"
 UPSERTS = ("c", "u", "r")

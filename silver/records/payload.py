@@ -5,16 +5,10 @@ that use the schema registry are converted in Spark's Python workers; topics wit
 default, never are.
 """
 
-import base64
-import datetime as dt
-import functools
-import io
 import json
 import re
-import struct
-from collections.abc import Callable, Collection, Mapping
-from decimal import Decimal
-from typing import Any, NamedTuple, cast
+from collections.abc import Collection, Mapping
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -22,26 +16,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from lake.topics.topic import Topic
+from silver.records.by_schema import PayloadError, Schema, schema_of, text_of
 
 _MEMBER = re.compile(r'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 UTF8 = "payload is not valid UTF-8"
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 TEXT_TYPE = "struct<json:string,is_bare:boolean,problem:string>"
-
-
-class Schema(NamedTuple):
-    """One version of a topic's schema in the broker's registry.
-
-    type: Pulsar's name of the type, such as `AVRO`.
-    definition: the definition of the schema; empty for primitives.
-    """
-
-    type: str
-    definition: str
-
-
-class PayloadError(Exception):
-    """A payload does not match its schema. The text becomes part of the reason to reject it."""
 
 
 def rewritten(
@@ -93,22 +72,14 @@ def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
     known = dict(schemas)
     types = {name: spec.type for name, spec in topic.fields.items()}
 
-    def text_of(payload: bytes, schema: Schema) -> tuple[str, bool]:
-        try:
-            return _text(payload, schema, topic.values, types=types)
-        except PayloadError:
-            raise
-        except Exception as error:  # no payload may stop the stream
-            message = f"is unreadable ({type(error).__name__})"
-            raise PayloadError(message) from error
-
     def read(payloads: pa.Array, versions: pa.Array) -> pa.Array:
         rows = []
         for payload, version in zip(payloads.to_pylist(), versions.to_pylist(), strict=True):
             row: tuple[str | None, bool, str | None] = (None, False, None)
             if payload:
                 try:
-                    row = (*text_of(payload, _schema(known, version)), None)
+                    schema = schema_of(known, version)
+                    row = (*text_of(payload, schema, topic.values, types=types), None)
                 except PayloadError as error:
                     row = (None, False, f"payload of schema version {version} {error}")
             rows.append(row)
@@ -120,119 +91,3 @@ def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
 
     decoder = arrow_udf(read, TEXT_TYPE)  # type: ignore[call-overload]  # its stubs lack this form
     return cast(Column, decoder("payload", "schema_version"))
-
-
-def _schema(known: Mapping[int, Schema], version: int | None) -> Schema:
-    if version is None or version not in known:
-        message = "cannot be read: the registry has no such version of the topic's schema"
-        raise PayloadError(message)
-    return known[version]
-
-
-def _text(
-    payload: bytes, schema: Schema, values: list[str], *, types: Mapping[str, str]
-) -> tuple[str, bool]:
-    """A payload as JSON text, and whether it is a bare value.
-
-    Raises:
-        PayloadError: the payload does not match its schema.
-    """
-    if schema.type == "JSON":
-        try:
-            return payload.decode(), False
-        except UnicodeDecodeError:
-            message = "is not valid UTF-8"
-            raise PayloadError(message) from None
-    if schema.type == "AVRO":
-        record = _avro(payload, schema.definition)
-        if isinstance(record, dict):
-            fields = (f"{json.dumps(n)}:{_json(v, types.get(n))}" for n, v in record.items())
-            return f"{{{','.join(fields)}}}", False
-        value = record
-    elif schema.type in PRIMITIVES:
-        value = _primitive(payload, schema.type)
-    else:
-        message = f"has a schema of type {schema.type}, which silver cannot read"
-        raise PayloadError(message)
-    if len(values) != 1:
-        message = (
-            f"is a bare {schema.type}, but the topic declares {len(values)} fields besides its key"
-        )
-        raise PayloadError(message)
-    return f"{{{json.dumps(values[0])}:{_json(value, types[values[0]])}}}", True
-
-
-@functools.lru_cache(maxsize=1000)
-def _parsed(definition: str) -> Any:
-    import fastavro
-
-    return fastavro.parse_schema(json.loads(definition))
-
-
-def _avro(payload: bytes, definition: str) -> Any:
-    import fastavro
-
-    content = io.BytesIO(payload)
-    try:
-        record = fastavro.schemaless_reader(content, _parsed(definition), None)
-    except Exception as error:
-        # For garbage, the reader may raise anything: EOFError, IndexError, MemoryError, ...
-        message = f"does not match its Avro schema ({type(error).__name__})"
-        raise PayloadError(message) from error
-    if content.read(1):
-        message = "continues after its Avro record"
-        raise PayloadError(message)
-    return record
-
-
-def _number(form: str) -> Callable[[bytes], Any]:
-    return lambda payload: struct.unpack(form, payload)[0]
-
-
-def _instant(milliseconds: int) -> dt.datetime:
-    return EPOCH + dt.timedelta(milliseconds=milliseconds)
-
-
-# As the Java client encodes them: org.apache.pulsar.client.impl.schema.*Schema.
-PRIMITIVES: dict[str, Callable[[bytes], Any]] = {
-    "STRING": bytes.decode,
-    "BYTES": bytes,
-    "BOOLEAN": _number(">?"),
-    "INT8": _number(">b"),
-    "INT16": _number(">h"),
-    "INT32": _number(">i"),
-    "INT64": _number(">q"),
-    "FLOAT": _number(">f"),
-    "DOUBLE": _number(">d"),
-    "DATE": lambda payload: _instant(_number(">q")(payload)),
-    "TIMESTAMP": lambda payload: _instant(_number(">q")(payload)),
-    "LOCAL_DATE": lambda payload: EPOCH.date() + dt.timedelta(days=_number(">q")(payload)),
-}
-
-
-def _primitive(payload: bytes, kind: str) -> Any:
-    try:
-        return PRIMITIVES[kind](payload)
-    except (struct.error, ValueError, OverflowError) as error:
-        message = f"is not a valid {kind}"
-        raise PayloadError(message) from error
-
-
-def _json(value: Any, kind: str | None) -> str:
-    """A value as JSON text from which a field of the declared type can be read."""
-    if isinstance(value, dt.datetime):
-        if value.tzinfo is None:  # a local timestamp is UTC, like all times without an offset
-            value = value.replace(tzinfo=dt.timezone.utc)
-        if kind == "timestamp_ms":
-            return str((value - EPOCH) // dt.timedelta(milliseconds=1))
-        value = value.date() if kind == "date" else value
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    return json.dumps(value, default=_text_of)
-
-
-def _text_of(value: Any) -> str:
-    """The text of a value that JSON cannot express, at the top level or in a list or record."""
-    if isinstance(value, dt.date | dt.time):  # a datetime is a date
-        return value.isoformat()
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -16,7 +16,7 @@ from lake.topics.topic import Topic
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import LakehouseError
 from silver.contract.tables import SCHEMAS
-from silver.records.payload import Schema
+from silver.records.by_schema import Schema
 
 
 def versions_of(topic: Topic, messages: DataFrame) -> frozenset[int]:

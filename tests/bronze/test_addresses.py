@@ -15,8 +15,8 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
+from lakehouse.messages.publish import create_topics, publish
 from lakehouse.operate import doctor, savepoints
-from lakehouse.operate.publish import create_topics, publish
 from lakehouse.operate.reset import reset
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker

@@ -16,7 +16,7 @@ from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from lake.topics.topic_file import load_topics
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import Broker
 
 ROOT = Path(__file__).resolve().parents[2]

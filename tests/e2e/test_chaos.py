@@ -30,7 +30,7 @@ from shop_lake import ShopLake
 from gold.tables import last_published
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import broker_answers, left_over_broker, start_broker
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import LakehouseError

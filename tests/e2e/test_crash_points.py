@@ -53,9 +53,10 @@ from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.cli import app
 from lakehouse.erasure import plan, run
+from lakehouse.messages.generate import generate as generate_messages
+from lakehouse.messages.publish import create_topics
+from lakehouse.messages.publish_table import publish_table
 from lakehouse.operate import savepoints
-from lakehouse.operate.publish import create_topics
-from lakehouse.operate.publish_table import publish_table
 from lakehouse.operate.reset import reset, what_goes
 from lakehouse.sql import users
 from pulsar_spark.broker.admin import PulsarAdmin
@@ -74,6 +75,8 @@ EXEMPT = {
     "publish": "writes only to the broker, each message once per run; silver keeps one row per key",
     "init": "moves a whole folder to its place; see lakehouse/test_init.py",
     "plan": "writes artifacts of dbt, which nothing else reads and the next run replaces",
+    "produce": "writes only to the broker, each message once per run; silver keeps one row per key",
+    "consume": "only reads",
     "create-topics": "writes only to the broker: creates missing topics and keeps existing ones",
     "metastore init": "writes only to PostgreSQL; see lakehouse/runtime/test_metastore.py",
     "sql": "runs the user's statement, which Delta commits atomically",
@@ -336,8 +339,12 @@ def sql_user_remove(world: World) -> Case:
 
 
 def generate(world: World) -> Case:
+    """Generate files of the application and, beside them, files of topics without one."""
+    topics = declared(world.folder, TOPICS)
+
     def run(settings: LakeSettings) -> None:
         generate_shop(settings.home_dir / "files", 0.001, 1)
+        generate_messages(topics, settings.home_dir / "files", 0.001)
 
     def files(settings: LakeSettings) -> object:
         return {file.name: file.read_text() for file in (settings.home_dir / "files").iterdir()}

@@ -28,7 +28,7 @@ from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.arrow import NewRows
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.ports import free_port

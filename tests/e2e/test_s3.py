@@ -30,8 +30,8 @@ from lake.streams.checkpoint import claim, newest_file
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.tables.storage import is_there, open_table, storage_options
+from lakehouse.messages.publish import create_topics
 from lakehouse.operate import savepoints
-from lakehouse.operate.publish import create_topics
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.ports import free_port

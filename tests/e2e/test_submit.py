@@ -25,7 +25,7 @@ from lake.streams.checkpoint import claim, newest_batch
 from lake.tables.lake import Lake
 from lake.tables.storage import open_table
 from lake.topics.topic_file import load_topics
-from lakehouse.operate.publish import create_topics, publish
+from lakehouse.messages.publish import create_topics, publish
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.jars import fetch_jars
 from lakehouse.runtime.java import prepare_spark

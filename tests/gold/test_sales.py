@@ -17,7 +17,7 @@ from gold.tables import BUILT
 from lake.settings.settings import SHOP_TOPICS
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 
 CLICKS = Path(__file__).resolve().parents[2] / "examples" / "clicks" / "topics.toml"
 Row = Mapping[str, Any]

@@ -29,8 +29,8 @@ def test_the_shop_is_the_application_of_its_topic_file() -> None:
 def test_a_topic_file_need_not_name_an_application() -> None:
     bank = load_topics(BANK)
     assert load_application(bank) is None
-    with pytest.raises(SettingsError, match="lakehouse generate needs an application") as refused:
-        require_application(bank, "lakehouse generate")
+    with pytest.raises(SettingsError, match="lakehouse demo needs an application") as refused:
+        require_application(bank, "lakehouse demo")
     assert "name a module in yours" in str(refused.value)
 
 
@@ -52,7 +52,7 @@ def test_a_domain_of_ones_own_brings_its_own_data(
     lines = [f"def {name}(*given): return given" for name in NEEDED]
     (tmp_path / "own_bank.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
-    found = require_application(naming("own_bank", tmp_path), "lakehouse generate")
+    found = require_application(naming("own_bank", tmp_path), "lakehouse demo")
     assert found.generate(tmp_path, 1.0, 7) == (tmp_path, 1.0, 7)
     del sys.modules["own_bank"]
 

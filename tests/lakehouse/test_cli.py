@@ -77,7 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
-        *("init", "plan"),
+        *("init", "plan", "produce", "consume"),
     }
     parts = [
         each
@@ -158,12 +158,37 @@ def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
     assert_refused(run("--home", "file", "status"), "'home'", "file is a file, not a folder")
 
 
+def test_data_is_generated_for_topics_without_an_application(run: Run, tmp_path: Path) -> None:
+    bank = str(Path(cli.__file__).parents[1] / "examples" / "bank" / "topics.toml")
+    outcome = run("--topics", bank, "generate", "--out", "new", "--scale", "0.001")
+    assert outcome.exit_code == 0
+    assert re.fullmatch(r"\d+ districts, \d+ accounts, \d+ customers, 50 transactions: new\n", outcome.out)
+    assert {file.name for file in (tmp_path / "new").iterdir()} == {
+        *("accounts.csv", "customers.csv", "transactions.csv")
+    }
+    topics = tmp_path / "topics.toml"
+    topics.write_text('[topics.a]\nkind = "events"\nkey = ["b"]\nfields = { b = "string" }')
+    outcome = run("--topics", str(topics), "generate", "--out", "new", "--late", "0.1")
+    assert outcome.err == "a has no late events, because it declares no event_time.\n"
+
+
+def test_an_application_generates_neither_late_nor_broken_data(run: Run) -> None:
+    outcome = run("generate", "--out", "new", "--late", "0.1", "--broken", "0.1")
+    assert_refused(outcome, "--late and --broken cannot be used", "shop.application generates")
+
+
 def test_an_output_folder_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert_refused(run("generate", "--out", "file", "--scale", "0.001"), "file: File exists")
 
 
-@pytest.mark.parametrize("command", [("bronze",), ("create-topics",), ("publish", "--data", ".")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(("bronze",), ("create-topics",), ("publish", "--data", "."), ("consume", "users")),
+        ("produce", "users", "--tombstone", "--key", "7"),
+    ],
+)
 def test_a_missing_broker_is_reported_with_a_remedy(
     run: Run, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
@@ -175,7 +200,8 @@ def test_up_does_not_start_a_broker_in_place_of_a_configured_one(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKEHOUSE_PULSAR_ADMIN_URL", "http://192.0.2.1:8080")
-    monkeypatch.setattr("lakehouse.runtime.run.broker_answers", lambda _: False)
+    for module in ("run", "broker"):
+        monkeypatch.setattr(f"lakehouse.runtime.{module}.broker_answers", lambda _: False)
     assert_refused(run("up"), "No Pulsar broker answers at http://192.0.2.1:8080")
 
 

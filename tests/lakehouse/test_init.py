@@ -8,7 +8,7 @@ import yaml
 from lake.settings.settings import load_settings
 from lake.topics.topic_file import load_topics
 from lakehouse.init import dbt_name, examples, init
-from lakehouse.operate.publish import files_to_publish
+from lakehouse.messages.publish import files_to_publish
 from pulsar_spark.errors import SettingsError
 
 

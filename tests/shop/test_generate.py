@@ -8,7 +8,7 @@ import pytest
 
 from lake.settings.settings import SHOP_TOPICS
 from lake.topics.topic_file import load_topics
-from lakehouse.operate.encode import RowEncoder
+from lakehouse.messages.encode import RowEncoder
 from shop.generate import generate_shop
 from shop.vocabulary import CATEGORIES
 

@@ -14,7 +14,7 @@ from model import LakeModel, Message, Position
 from shop_lake import ShopLake
 
 from lake.streams.supervisor import Stream
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 
 DEADLINE_SECONDS = 300
 

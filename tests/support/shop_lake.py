@@ -12,7 +12,7 @@ from silver_lake import LakeReader
 
 from bronze.ingest import ingest
 from lake.streams.job import await_streams
-from lakehouse.operate.publish import create_topics, publish
+from lakehouse.messages.publish import create_topics, publish
 
 Row = dict[str, Any]
 

@@ -20,8 +20,8 @@ from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
+from lakehouse.messages.publish import create_topics
 from lakehouse.operate import savepoints
-from lakehouse.operate.publish import create_topics
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError

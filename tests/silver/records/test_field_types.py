@@ -25,8 +25,8 @@ from types_model import (
 
 from lake.topics.topic import Topic
 from pulsar_spark.schema import ENVELOPE_DDL
+from silver.records.by_schema import Schema
 from silver.records.decode import Decoder
-from silver.records.payload import Schema
 
 TYPES = (
     *("boolean", "int", "long", "double", "decimal(12,2)", "decimal(38,0)", "decimal(38,18)"),

@@ -20,7 +20,7 @@ from topic import declared
 
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
-from lakehouse.operate.publish import create_topics
+from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import LakehouseError

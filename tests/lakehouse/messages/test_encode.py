@@ -8,7 +8,7 @@ import pytest
 from lake.settings.settings import SHOP_TOPICS
 from lake.topics.topic import Topic
 from lake.topics.topic_file import load_topics
-from lakehouse.operate.encode import EncodeError, RowEncoder, epoch_ms
+from lakehouse.messages.encode import EncodeError, RowEncoder, RowError, epoch_ms
 
 TOPICS = load_topics(SHOP_TOPICS).topics
 USER = {
@@ -89,6 +89,61 @@ def test_a_missing_column_is_reported_before_anything_is_sent() -> None:
     columns = {name: cell for name, cell in ORDER.items() if name != "price"}
     with pytest.raises(EncodeError, match="no column 'price' for field 'price' of topic 'orders'"):
         encoder("orders", columns)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "sent"),
+    [
+        ("timestamp_ms", "1500000000000", 1_500_000_000_000),
+        ("timestamp", "2017-07-14T02:40:00+00:00", 1_500_000_000_000),
+        ("date", "2017-07-14", 1_499_990_400_000),
+        ("timestamp", "1969-12-31", None),
+        ("timestamp_ms", "", None),
+    ],
+)
+def test_the_event_time_is_sent_unless_it_is_absent_or_before_1970(
+    kind: str, cell: str, sent: int | None
+) -> None:
+    row = {"id": "1", "at": cell}
+    assert sales(kind, row).encode(row, 2).event_time_ms == sent
+
+
+def test_a_field_that_is_no_time_is_refused_as_event_time() -> None:
+    for cell in ("noon", "9" * 30):
+        row = {"id": "1", "at": cell}
+        with pytest.raises(
+            RowError, match=f"file.csv:2: column 'at' has '{cell}'.*valid event time"
+        ):
+            sales("string", row).encode(row, 2)
+
+
+def test_a_file_without_the_optional_event_time_has_none() -> None:
+    assert sales("timestamp", {"id": "1"}).encode({"id": "1"}, 2).event_time_ms is None
+
+
+def test_a_file_needs_the_column_of_the_message_key() -> None:
+    fields: dict[str, Any] = {"id": "long", "who": {"type": "string", "required": False}}
+    topic = Topic(name="sales", kind="events", key=["id"], message_key="who", fields=fields)
+    with pytest.raises(EncodeError, match="no column 'who' for field 'who' of topic 'sales'"):
+        RowEncoder(topic, ["id"], "file.csv")
+    assert RowEncoder(topic, ["id", "who"], "f").encode({"id": "1", "who": "me"}, 2).key == "me"
+
+
+def test_a_boolean_is_true_false_1_or_0() -> None:
+    topic = Topic(name="t", kind="events", key=["id"], fields={"id": "boolean"})  # type: ignore[dict-item]
+    encoder = RowEncoder(topic, ["id"], "file.csv")
+    assert [encoder.encode({"id": c}, 2).value for c in ("TRUE", "0")] == [
+        b'{"id":true}',
+        b'{"id":false}',
+    ]
+    with pytest.raises(RowError, match="'yes', which is not a valid boolean. Correct the row, or"):
+        encoder.encode({"id": "yes"}, 2)
+
+
+def sales(kind: str, row: dict[str, str]) -> RowEncoder:
+    fields: dict[str, Any] = {"id": "long", "at": {"type": kind, "required": False}}
+    topic = Topic(name="sales", kind="events", key=["id"], event_time="at", fields=fields)
+    return RowEncoder(topic, [*row], "file.csv")
 
 
 def test_bytes_are_base64_in_the_file_as_in_the_message() -> None:

@@ -1,5 +1,6 @@
 """Tests which CSV files are published, and how a file that does not fit is refused."""
 
+import time
 from pathlib import Path
 
 import pulsar
@@ -8,11 +9,17 @@ from topic import declared
 
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
-from lakehouse.operate.encode import EncodeError
-from lakehouse.operate.publish import REPORT_EVERY, create_topics, files_to_publish, publish
+from lakehouse.messages.encode import EncodeError, RowError
+from lakehouse.messages.publish import (
+    REPORT_EVERY,
+    create_topics,
+    files_to_publish,
+    messages,
+    publish,
+)
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
-from pulsar_spark.errors import LakehouseError, SettingsError
+from pulsar_spark.errors import SettingsError
 
 TOPICS = """
 [topics.sales]
@@ -56,10 +63,13 @@ def test_a_folder_without_files_or_a_topic_that_is_not_json_is_refused(
         files_to_publish(lake.topics, tmp_path)
     with pytest.raises(SettingsError, match="none is not a folder"):
         files_to_publish(lake.topics, tmp_path / "none")
-    avro = declared(tmp_path, TOPICS.replace('"changelog"', '"changelog"\nschema = "registry"'))
     (tmp_path / "people.csv").touch()
-    with pytest.raises(SettingsError, match="schema = 'registry'.*your own producer"):
-        files_to_publish(avro, tmp_path)
+    for name, value in (("schema", "registry"), ("envelope", "debezium")):
+        odd = TOPICS.replace('"changelog"', f'"changelog"\n{name} = "{value}"').replace(
+            "= 2", "= 1"
+        )
+        with pytest.raises(SettingsError, match=f"{name} = '{value}'.*your own producer"):
+            files_to_publish(declared(tmp_path, odd), tmp_path)
 
 
 def test_rows_become_messages_and_changelogs_are_kept_for_ever(
@@ -89,13 +99,56 @@ def test_rows_become_messages_and_changelogs_are_kept_for_ever(
         client.close()
 
 
+def test_rows_that_do_not_fit_can_be_left_out_and_are_reported_one_by_one(
+    broker: Broker, lake: Lake, tmp_path: Path
+) -> None:
+    create_topics(lake)
+    (tmp_path / "people.csv").write_text('id,name\n1,a\ntwo,b\n3\n4,"a\nb"\n5,,\n6,f\n')
+    bad: list[tuple[str, str]] = []
+    counts = publish(
+        lake, tmp_path, on_bad=lambda topic, error: bad.append((topic.name, str(error)))
+    )
+    assert counts == {"people": 3}
+    lines = [error.partition(f"{tmp_path}/people.csv:")[2][:24] for _, error in bad]
+    assert lines == [
+        "3: column 'id' has 'two'",
+        "4: the row has 1 cell, b",
+        "7: the row has 3 cells, ",
+    ]
+    assert {name for name, _ in bad} == {"people"}
+    (tmp_path / "people.csv").write_text("name\na\n")
+    with pytest.raises(EncodeError, match="has no column 'id'"):
+        publish(lake, tmp_path, on_bad=lambda *_: None)
+
+
+def test_messages_are_sent_at_the_given_rate_over_all_files(
+    broker: Broker, lake: Lake, tmp_path: Path
+) -> None:
+    create_topics(lake)
+    (tmp_path / "people.csv").write_text("id\n" + "".join(f"{n}\n" for n in range(600)))
+    (tmp_path / "sales.csv").write_text("id,at\n" + "".join(f"{n},{n + 1}\n" for n in range(600)))
+    begun = time.monotonic()
+    assert publish(lake, tmp_path, rate=600) == {"people": 600, "sales": 600}
+    assert 1.9 < time.monotonic() - begun < 4, "1200 messages at 600 per second"
+
+
+def test_a_cell_that_no_csv_reader_accepts_is_refused_by_its_line(
+    lake: Lake, tmp_path: Path
+) -> None:
+    (tmp_path / "people.csv").write_text(f"id,name\n1,{'a' * 200_000}\n")
+    topic = lake.topics.topics["people"]
+    with pytest.raises(EncodeError, match="people.csv:2: the file is not CSV from here .*limit"):
+        list(messages(topic, tmp_path / "people.csv", on_bad=lambda *_: None))
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "says"),
     [
-        (b"id,name\n1,a,b\n", LakehouseError, "people.csv:2: the row and the header differ"),
-        (b"id,name\n1\n", LakehouseError, "people.csv:2: the row and the header differ"),
+        (b"id,name\n1,a,b\n", RowError, "people.csv:2: the row has 3 cells, but the header has 2"),
+        (b"id,name\n1\n", RowError, r"2: the row has 1 cell, but the header .* \(id, name\)"),
+        (b"id,name\n1,a,b\n", RowError, "contains a comma.*double quotes. Correct the row, or lea"),
         (b"id,name\n1,\xff\n", SettingsError, "is not UTF-8 .*Convert it"),
-        (b"id,name\none,a\n", EncodeError, "people.csv:2: column 'id' has 'one'"),
+        (b"id,name\none,a\n", RowError, "people.csv:2: column 'id' has 'one'"),
         (b"name\na\n", EncodeError, "has no column 'id'"),
     ],
 )

@@ -17,8 +17,8 @@ from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
-from lakehouse.operate.publish import create_topics
-from lakehouse.operate.publish_table import publish_table
+from lakehouse.messages.publish import create_topics
+from lakehouse.messages.publish_table import publish_table
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import SettingsError

@@ -1,0 +1,251 @@
+"""Encodes a CSV row as a JSON message of a topic, according to the topic's declaration."""
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from lake.topics.topic import FieldSpec, Topic, snake_case
+from pulsar_spark.errors import LakehouseError
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+OMIT = ""
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+UNSENT = ("publish_time", "topic")  # set by the client and the broker
+BAD_CELL = (ValueError, TypeError, KeyError)
+REMEDY = "Correct the row, or leave such rows out with --skip-bad."
+
+
+class EncodeError(LakehouseError):
+    """A file does not fit the topic it is published to."""
+
+
+class RowError(EncodeError):
+    """A row does not fit the topic. Other rows of the file may."""
+
+
+class Encoded(NamedTuple):
+    """A message to send.
+
+    key: the message key; None for a message that concerns all keys.
+    event_time_ms: epoch milliseconds; None if the message has no event time, or one before 1970,
+        which Pulsar cannot carry.
+    """
+
+    key: str | None
+    event_time_ms: int | None
+    value: bytes
+    properties: Mapping[str, str] = NO_PROPERTIES
+
+
+def why_not_sent(topic: Topic) -> str | None:
+    """Why rows cannot be sent to a topic as flat JSON, as the predicate of a sentence.
+
+    None if they can. Called by `publish` and by `generate`, which writes files for `publish`.
+    """
+    if topic.format != "json":
+        return (
+            f"is declared with schema = '{topic.format}', but `lakehouse publish` sends JSON "
+            "without a schema"
+        )
+    if topic.envelope:
+        return (
+            f"is declared with envelope = '{topic.envelope}', but `lakehouse publish` sends rows "
+            "without an envelope"
+        )
+    return None
+
+
+def cell_fits(spec: FieldSpec, cell: str) -> bool:
+    """Whether `RowEncoder` accepts a cell of a field."""
+    try:
+        _to_json(spec)(cell)
+    except BAD_CELL:
+        return False
+    return True
+
+
+def event_time_ms(text: str) -> int | None:
+    """The event time of a message, from epoch milliseconds or ISO 8601 text.
+
+    None for a time before 1970, which Pulsar cannot carry.
+
+    Raises:
+        ValueError: the text is neither, or Pulsar cannot carry it.
+    """
+    return carried(_instant(text))
+
+
+def carried(moment: int) -> int | None:
+    """The event time for an instant in epoch milliseconds; None if Pulsar cannot carry it.
+
+    Raises:
+        ValueError: the instant is later than any that Pulsar carries.
+    """
+    if moment >= 1 << 63:
+        raise ValueError(moment)
+    return moment if moment > 0 else None
+
+
+def epoch_ms(text: str) -> int:
+    """Epoch milliseconds of an ISO 8601 date and time, which is in UTC if it has no offset."""
+    moment = dt.datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.timezone.utc)
+    return (moment - EPOCH) // dt.timedelta(milliseconds=1)
+
+
+class RowEncoder:
+    """Encodes the rows of one CSV file.
+
+    Raises:
+        EncodeError: the file has no column for a required field.
+    """
+
+    def __init__(self, topic: Topic, columns: Sequence[str], file: str) -> None:
+        self._topic = topic
+        self._file = file
+        self._columns = {name: _column(topic, name, columns, file) for name in sent_fields(topic)}
+        self._key_columns = [_needed(topic, name, columns, file) for name in key_fields(topic)]
+        self._fragments = [
+            (name, column, _to_json(topic.fields[name]))
+            for name, column in self._columns.items()
+            if column is not None
+        ]
+
+    def encode(self, row: Mapping[str, str], line: int) -> Encoded:
+        """The message for a row.
+
+        Raises:
+            RowError: a cell does not fit its field. Names file, line and column.
+        """
+        parts, properties = [], {}
+        for name, column, to_json in self._fragments:
+            cell, spec = row[column], self._topic.fields[name]
+            try:
+                text = to_json(cell)
+            except BAD_CELL as error:
+                raise self._error(line, column, cell, spec.type) from error
+            if text is OMIT:
+                continue
+            if spec.is_in_payload:
+                parts.append(f"{json.dumps(name)}:{text}")
+            elif spec.message_property:
+                properties[spec.message_property] = _bare(text)
+        key = "|".join(row[column] for column in self._key_columns)
+        value = ("{" + ",".join(parts) + "}").encode()
+        return Encoded(key, self._event_time(row, line), value, properties)
+
+    def _event_time(self, row: Mapping[str, str], line: int) -> int | None:
+        column = self._columns.get(event_time_field(self._topic) or "")
+        if column is None or not row[column]:
+            return None
+        try:
+            return event_time_ms(row[column])
+        except ValueError as error:
+            raise self._error(line, column, row[column], "event time") from error
+
+    def _error(self, line: int, column: str, cell: str, kind: str) -> RowError:
+        shown = "is empty" if cell == "" else f"has '{cell}', which is not a valid {kind}"
+        return RowError(f"{self._file}:{line}: column '{column}' {shown}.", REMEDY)
+
+
+def sent_fields(topic: Topic) -> list[str]:
+    """The fields that a producer sends: neither computed, nor set by the client or the broker."""
+    return [
+        name
+        for name, spec in topic.fields.items()
+        if spec.from_message not in UNSENT and not spec.sql
+    ]
+
+
+def key_fields(topic: Topic) -> list[str]:
+    """The fields whose values, with `|` between them, are the message key."""
+    from_key = [name for name, spec in topic.fields.items() if spec.from_message == "key"]
+    return from_key or ([topic.message_key] if topic.message_key else topic.key)
+
+
+def event_time_field(topic: Topic) -> str | None:
+    """The field whose value is the event time of the message."""
+    fields = topic.fields.items()
+    found = next((name for name, spec in fields if spec.from_message == "event_time"), None)
+    return found or topic.event_time
+
+
+def _column(topic: Topic, name: str, columns: Sequence[str], file: str) -> str | None:
+    if topic.fields[name].required:
+        return _needed(topic, name, columns, file)
+    return _found(name, columns)
+
+
+def _needed(topic: Topic, name: str, columns: Sequence[str], file: str) -> str:
+    if (found := _found(name, columns)) is not None:
+        return found
+    message = (
+        f"{file} has no column '{snake_case(name)}' for field '{name}' of topic '{topic.name}'. "
+        f"Its columns are {', '.join(columns)}."
+    )
+    raise EncodeError(message)
+
+
+def _bare(text: str) -> str:
+    """A value in JSON as the text of a property, which has no quotes around strings."""
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+def _found(name: str, columns: Sequence[str]) -> str | None:
+    return next((each for each in (snake_case(name), name) if each in columns), None)
+
+
+def _instant(cell: str) -> int:
+    return int(cell) if cell.lstrip("-").isdigit() else epoch_ms(cell)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # Python accepts NaN and Infinity, which JSON does not have
+
+
+def _number(cell: str) -> str:
+    # Returned as written, so that 13.750000000000002 keeps all its digits.
+    number = json.loads(cell, parse_constant=_refuse)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise TypeError(cell)
+    return cell
+
+
+def _bytes(cell: str) -> bytes:
+    return base64.b64decode(cell, validate=True)
+
+
+def _boolean(cell: str) -> str:
+    return json.dumps({"true": True, "false": False, "1": True, "0": False}[cell.lower()])
+
+
+ENCODERS: dict[str, Callable[[str], str]] = {
+    "int": lambda cell: str(int(cell)),
+    "long": lambda cell: str(int(cell)),
+    "double": _number,
+    "decimal": _number,
+    "boolean": _boolean,
+    "timestamp_ms": lambda cell: str(_instant(cell)),
+    "timestamp": lambda cell: json.dumps(dt.datetime.fromisoformat(cell).isoformat()),
+    "date": lambda cell: json.dumps(dt.date.fromisoformat(cell).isoformat()),
+    "string": json.dumps,
+    "binary": lambda cell: json.dumps(base64.b64encode(_bytes(cell)).decode()),
+}
+
+
+def _to_json(spec: FieldSpec) -> Callable[[str], str]:
+    encode = ENCODERS[spec.type.partition("(")[0]]
+    empty = None if spec.absent is None else json.dumps(spec.absent)
+    if spec.absent is None and not spec.required:
+        empty = OMIT
+
+    def to_json(cell: str) -> str:
+        if cell == "" and spec.type != "string" and empty is not None:
+            return empty
+        return encode(cell)
+
+    return to_json

@@ -1,0 +1,1 @@
+"""What generated messages consist of: cells by type, values by name, and keys that match."""
