@@ -162,9 +162,10 @@ def test_data_is_generated_for_topics_without_an_application(run: Run, tmp_path:
     bank = str(Path(cli.__file__).parents[1] / "examples" / "bank" / "topics.toml")
     outcome = run("--topics", bank, "generate", "--out", "new", "--scale", "0.001")
     assert outcome.exit_code == 0
-    assert re.fullmatch(r"\d+ districts, \d+ accounts, \d+ customers, 50 transactions: new\n", outcome.out)
+    said = r"\d+ districts, \d+ accounts, \d+ customers, 50 transactions: new\n"
+    assert re.fullmatch(said, outcome.out)
     assert {file.name for file in (tmp_path / "new").iterdir()} == {
-        *("accounts.csv", "customers.csv", "transactions.csv")
+        *("districts.csv", "accounts.csv", "customers.csv", "transactions.csv")
     }
     topics = tmp_path / "topics.toml"
     topics.write_text('[topics.a]\nkind = "events"\nkey = ["b"]\nfields = { b = "string" }')
