@@ -16,8 +16,8 @@ from live_shop import until
 from topic import LiveTopic, Outgoing, some
 
 from lake.settings.settings import LakeSettings
-from lakehouse.messages.consume import Received, Tail
 from lakehouse.messages import consume
+from lakehouse.messages.consume import Received, Tail
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 

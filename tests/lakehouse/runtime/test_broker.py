@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from live_shop import until
 
 from lake.settings.settings import LakeSettings, load_settings
 from lakehouse.runtime.broker import (
@@ -70,6 +71,8 @@ def test_a_left_over_broker_is_a_process_that_runs_pulsar(settings: LakeSettings
     assert left_over_broker(settings) is None
     command = [sys.executable, "-c", "import sys; sys.stdin.read()", "pulsar"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        # The kernel shows the arguments of a process just after it has started.
+        until(Path(f"/proc/{process.pid}/cmdline").read_bytes, "the arguments of the process")
         record.write_text(json.dumps({"pid": process.pid}))
         found = left_over_broker(settings)
         assert found == Broker(process.pid, record)
