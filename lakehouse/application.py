@@ -1,7 +1,7 @@
 """Loads the application that a topic file names: what it adds to commands that know no domain.
 
-A topic file names a Python module (`application = "shop.application"`). Without one, `demo` needs
-`--data`, `gold evaluate` is refused, and `generate` follows the declarations of the topics.
+A topic file names a Python module (`application = "shop.application"`). Without one, `gold
+evaluate` is refused, and `demo` and `generate` make data from the declarations of the topics.
 """
 
 from __future__ import annotations

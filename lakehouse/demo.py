@@ -5,8 +5,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from pyspark.errors import PySparkException
@@ -26,7 +27,8 @@ from lake.streams.failures import explain
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
-from lakehouse.application import load_application, require_application
+from lakehouse.application import load_application
+from lakehouse.messages.generate import generate
 from lakehouse.messages.publish import create_topics, files_to_publish, publish
 from lakehouse.operate.status import COLUMNS, lake_status
 from lakehouse.report.declared import Declared
@@ -68,12 +70,13 @@ def demo(
 
     Raises:
         SettingsError: the home folder holds a lake that no demo made, or that is in use; or data is
-            to be generated, and the topic file names no application.
+            to be generated, and `lakehouse publish` can fill none of the topics.
     """
     application = load_application(lake.topics)
-    if data is None:
-        application = require_application(lake.topics, "lakehouse demo without --data")
-    else:
+    make: Callable[[Path, float, int], object] = (
+        application.generate if application else partial(generate, lake.topics)
+    )
+    if data is not None:
         files_to_publish(lake.topics, data)
     _empty_home(lake.settings)
     require_free_ports(lake.settings)
@@ -81,11 +84,7 @@ def demo(
     with contextlib.ExitStack() as stack:
         with step("Starting Pulsar and Spark, publishing"), ThreadPoolExecutor(2) as pool:
             folder = data or lake.settings.home_dir / "data"
-            files = (
-                pool.submit(application.generate, folder, scale, seed)
-                if application and not data
-                else None
-            )
+            files = pool.submit(make, folder, scale, seed) if data is None else None
             published = pool.submit(_fill_topics, stack, lake, folder, files)
             spark = build_session(lake.settings, "lakehouse-demo")
             stack.callback(spark.stop)
@@ -103,7 +102,7 @@ def _fill_topics(
     stack: contextlib.ExitStack,
     lake: Lake,
     folder: Path,
-    files: Future[Mapping[str, int]] | None,
+    files: Future[object] | None,
 ) -> dict[str, int]:
     """Start the broker, and publish the files once they exist. The stack stops the broker."""
     stack.callback(start_broker(lake.settings).stop)
