@@ -4,6 +4,7 @@ A project is a folder with `lakehouse.toml`, which names a topic file and a dbt 
 commands work in such a folder. An example without a topic file or a dbt project gets the shop's.
 """
 
+import json
 import re
 import shutil
 import tempfile
@@ -12,9 +13,11 @@ from pathlib import Path
 from gold.dbt.project import FILE as DBT_FILE
 from gold.dbt.project import PROFILES, DbtProject
 from gold.dbt.sources import write_sources
-from lake.settings.settings import SHOP_DBT, SHOP_TOPICS
+from lake.settings.settings import SHOP_DBT, SHOP_TOPICS, LakeSettings
+from lake.topics.topic import Topic, snake_case
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.application import load_application
+from lakehouse.messages.draft import draft
 from pulsar_spark.errors import SettingsError
 
 SETTINGS = "lakehouse.toml"
@@ -34,20 +37,28 @@ def examples() -> dict[str, Path]:
     return {each.name: each for each in sorted(folder.iterdir()) if (each / SETTINGS).is_file()}
 
 
-def init(folder: Path, *, example: str = START, dbt: Path | None = None) -> list[Path]:
+def init(
+    folder: Path,
+    *,
+    example: str = START,
+    dbt: Path | None = None,
+    broker: LakeSettings | None = None,
+) -> list[Path]:
     """Make a project. If this is interrupted, the folder is as it was.
 
     Args:
         folder: the folder to make. Its name becomes that of the dbt project.
         example: the example that is copied, one of `examples`.
         dbt: an existing dbt project, which is used instead of the example's and not changed.
+        broker: settings of a broker whose topics the project declares, instead of the example's.
 
     Returns:
         The files that were written, relative to the folder.
 
     Raises:
-        SettingsError: the folder is not empty, there is no such example, or `dbt` holds no dbt
-            project.
+        BrokerError: the broker does not answer.
+        SettingsError: the folder is not empty, there is no such example, `dbt` holds no dbt
+            project, or the broker has no topics.
     """
     known = examples()
     if example not in known:
@@ -66,12 +77,15 @@ def init(folder: Path, *, example: str = START, dbt: Path | None = None) -> list
     if dbt is not None and not (dbt.expanduser() / DBT_FILE).is_file():
         message = f"{dbt} holds no dbt project, because it has no {DBT_FILE}. Correct --dbt."
         raise SettingsError(message)
+    drafted = draft(broker) if broker else None
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
         made = Path(place) / folder.name
         left_out = (*LEFT_BY_RUNS, *([DBT] if dbt else []))
         shutil.copytree(known[example], made, ignore=shutil.ignore_patterns(*left_out))
-        if not (made / TOPICS).exists():
+        if broker and drafted:
+            _use_broker(made, broker, drafted)
+        elif not (made / TOPICS).exists():
             shutil.copy(SHOP_TOPICS, made / TOPICS)
         topics = load_topics(made / TOPICS)
         if application := load_application(topics):
@@ -83,6 +97,37 @@ def init(folder: Path, *, example: str = START, dbt: Path | None = None) -> list
         files = sorted(file.relative_to(made) for file in made.rglob("*") if file.is_file())
         made.replace(folder)
     return files
+
+
+def _use_broker(project: Path, broker: LakeSettings, drafted: str) -> None:
+    """Declare the topics of a broker, with a staging model for each, instead of the example's."""
+    (project / TOPICS).write_text(drafted, encoding="utf-8")
+    (project / "README.md").unlink()
+    shutil.rmtree(project / SAMPLE)
+    dbt = project / DBT
+    if dbt.exists():
+        for each in ("models", "tests"):
+            shutil.rmtree(dbt / each)
+        staging = dbt / "models" / "staging"
+        staging.mkdir(parents=True)
+        for topic in load_topics(project / TOPICS).topics.values():
+            model = staging / f"stg_{snake_case(topic.name)}.sql"
+            model.write_text(_staging(topic), encoding="utf-8")
+    with (project / SETTINGS).open("a", encoding="utf-8") as settings:
+        for name in ("pulsar_url", "pulsar_admin_url", "pulsar_namespace"):
+            settings.write(f"{name} = {json.dumps(getattr(broker, name))}\n")
+
+
+def _staging(topic: Topic) -> str:
+    """A model with the fields of a topic."""
+    is_state = topic.kind == "changelog"
+    table = f"{topic.name}_state" if is_state else f"enriched_{topic.name}"
+    columns = ",\n    ".join(map(snake_case, topic.fields))
+    where = "\nwhere not is_deleted" if is_state else ""
+    return (
+        f"{{{{ config(unique_key={topic.key_columns}) }}}}\n\n"
+        f"select\n    {columns}\nfrom {{{{ source('silver', '{table}') }}}}{where}\n"
+    )
 
 
 def _finish_dbt(project: Path, name: str, topics: TopicFile) -> None:

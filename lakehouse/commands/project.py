@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from lakehouse.runtime.context import Format, current
+from pulsar_spark.errors import SettingsError
 
 NEXT = """Next:
   cd {folder}
@@ -13,6 +14,13 @@ NEXT = """Next:
   lakehouse publish --data sample    # in a second terminal
   lakehouse gold --available-now
 Describe your own topics in topics.toml: docs/topic-files.md"""
+
+CHECK = """Next:
+  cd {folder}
+  check topics.toml: keys and kinds are guesses
+  lakehouse up
+  lakehouse gold --available-now    # in a second terminal
+Settings of the connection, such as certificates and tokens, stay in the environment."""
 
 
 def init(
@@ -25,13 +33,24 @@ def init(
         Path | None,
         typer.Option(help="Existing dbt project to use. Nothing in it is changed."),
     ] = None,
+    from_broker: Annotated[
+        bool,
+        typer.Option(
+            "--from-broker",
+            help="Draft the topic file from the topics of the broker that the settings name.",
+        ),
+    ] = False,
 ) -> None:
     """Make a project: settings, a topic file, sample data and a dbt project."""
     from lakehouse.init import START, init
 
-    files = init(name, example=example or START, dbt=dbt)
+    if from_broker and example:
+        what = "--from-broker declares the topics of a broker, and --example those of an example."
+        raise SettingsError(what, "Use one of them.")
+    broker = current.settings if from_broker else None
+    files = init(name, example=example or START, dbt=dbt, broker=broker)
     typer.echo(f"Created {len(files)} files in {name}.")
-    typer.echo(NEXT.format(folder=name))
+    typer.echo((CHECK if broker else NEXT).format(folder=name))
     if dbt is not None:
         typer.echo("`lakehouse gold sources` writes sources for silver's tables into that project.")
 

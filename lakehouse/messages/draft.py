@@ -1,0 +1,264 @@
+"""Drafts a topic file from what a broker has: schemas of the registry, and the newest messages.
+
+A draft is a proposal. What cannot be seen, such as whether a topic is a changelog, is guessed from
+a sample and marked with a comment.
+"""
+
+import datetime as dt
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from lake.settings.settings import LakeSettings
+from lake.topics.topic import OWN_COLUMNS, snake_case
+from lake.topics.topic_file import TopicFile
+from lakehouse.messages.consume import Received, Tail
+from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.errors import SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SAMPLE = 200  # messages of each topic
+HEAD = """# Drafted from the topics of {namespace}. Check each key and kind: they are guesses,
+# from up to {sample} messages of each topic. docs/topic-files.md describes all keys.
+"""
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+OF_THE_SYSTEM = re.compile(r"__|.*-(RETRY|DLQ)$")
+DATE = re.compile(r"\d{4}-\d\d-\d\d")
+MILLISECONDS = range(900_000_000_000, 4_200_000_000_000)  # from 1998 to 2103
+TIME_NAME = re.compile(r"(at|time|timestamp|date)$", re.IGNORECASE)
+AVRO = {
+    **{name: name for name in ("boolean", "int", "long", "double", "string")},
+    **{"bytes": "binary", "enum": "string", "timestamp-millis": "timestamp_ms", "date": "date"},
+}
+PRIMITIVES = {
+    **{"STRING": "string", "INT8": "int", "INT16": "int", "INT32": "int", "INT64": "long"},
+    **{"DOUBLE": "double", "BOOLEAN": "boolean", "BYTES": "binary", "DATE": "date"},
+    **{"TIMESTAMP": "timestamp", "INSTANT": "timestamp"},
+}
+
+
+class _Field(NamedTuple):
+    """A field as it was found. kind: its type in a topic file; None if none fits."""
+
+    kind: str | None
+    is_required: bool
+    found: str
+
+
+class _Found(NamedTuple):
+    """What is known about a topic. form: `schema` in the topic file."""
+
+    form: str
+    fields: dict[str, _Field]
+    rows: list[dict[str, Any]]
+
+
+def draft(settings: LakeSettings) -> str:
+    """A topic file for all topics in the namespace of the settings.
+
+    Called by `lakehouse init --from-broker`. Nothing on the broker is changed.
+
+    Raises:
+        BrokerError: the broker does not answer.
+        SettingsError: the namespace has no topics.
+    """
+    namespace = settings.pulsar_namespace
+    with PulsarAdmin(settings.connection) as admin:
+        addresses = [
+            address
+            for address in admin.matching_topics(f"persistent://{namespace}/.*")
+            if not OF_THE_SYSTEM.match(address.rpartition("/")[2])
+        ]
+        schemas = {address: admin.schemas(address) for address in addresses}
+        partitions = {address: len(admin.partitions(address)) for address in addresses}
+    if not addresses:
+        message = f"The namespace {namespace} at {settings.pulsar_admin_url} has no topics."
+        raise SettingsError(message, "Set LAKEHOUSE_PULSAR_NAMESPACE to another namespace.")
+    parts = [HEAD.format(namespace=namespace, sample=SAMPLE)]
+    names = Counter[str]()
+    for address in addresses:
+        with Tail(settings, address) as tail:
+            messages = tail.newest(SAMPLE)
+        name = _table_name(address.rpartition("/")[2])
+        names[name] += 1
+        name = name if names[name] == 1 else f"{name}_{names[name]}"
+        found = _found(schemas[address], messages)
+        parts.append(_declaration(name, address, found, messages, partitions[address]))
+    return "\n".join(parts)
+
+
+def _table_name(local: str) -> str:
+    plain = re.sub(r"\W+", "_", local, flags=re.ASCII).strip("_")[:60]
+    return plain if NAME.fullmatch(plain) else f"t_{plain}"
+
+
+def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _Found:
+    payloads = [message.payload for message in messages if message.payload is not None]
+    newest = max(schemas, key=lambda each: each["version"]) if schemas else None
+    if newest and newest["type"] in ("AVRO", "JSON"):
+        declared = json.loads(newest["data"])
+        fields = {each["name"]: _of_schema(each["type"]) for each in declared.get("fields", [])}
+        rows = [*_objects(payloads)] if newest["type"] == "JSON" else []
+        return _Found("registry", fields, rows)
+    if newest and newest["type"] in PRIMITIVES:
+        return _Found("registry", _bare(PRIMITIVES[newest["type"]]), [])
+    rows = [*_objects(payloads)]
+    if rows or not payloads:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return _Found("json", {name: _of_values(name, rows) for name in names}, rows)
+    try:
+        for payload in payloads:
+            payload.decode()
+    except UnicodeDecodeError:
+        return _Found("bytes", _bare("binary"), [])
+    return _Found("string", _bare("string"), [])
+
+
+def _bare(kind: str) -> dict[str, _Field]:
+    return {"key": _Field("string", True, "the message key"), "value": _Field(kind, True, kind)}
+
+
+def _objects(payloads: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for payload in payloads:
+        try:
+            value = json.loads(payload)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def _of_schema(declared: Any) -> _Field:
+    """A field of an Avro record."""
+    kinds = declared if isinstance(declared, list) else [declared]
+    others = [kind for kind in kinds if kind != "null"]
+    [kind, *more] = others or ["null"]
+    plain = kind.get("logicalType", kind["type"]) if isinstance(kind, dict) else kind
+    found = AVRO.get(plain) if isinstance(plain, str) and not more else None
+    if plain == "decimal" and not more:
+        found = f"decimal({kind['precision']},{kind.get('scale', 0)})"
+    return _Field(found, len(others) == len(kinds), str(plain))
+
+
+def _of_values(name: str, rows: Sequence[dict[str, Any]]) -> _Field:
+    """A field as the values of a sample have it."""
+    values = [row[name] for row in rows if row.get(name) is not None]
+    types = {type(value) for value in values}
+    shown = " or ".join(sorted(kind.__name__ for kind in types)) or "always null"
+    return _Field(_kind(name, values, types), len(values) == len(rows), shown)
+
+
+def _kind(name: str, values: Sequence[Any], types: set[type]) -> str | None:
+    if types == {bool}:
+        return "boolean"
+    if types == {int}:
+        is_time = TIME_NAME.search(name) and all(value in MILLISECONDS for value in values)
+        return "timestamp_ms" if is_time else "long"
+    if types and types <= {int, float}:
+        return "double"
+    if types != {str}:
+        return None
+    if all(DATE.fullmatch(value) for value in values):
+        return "date"
+    return "timestamp" if all(map(_is_instant, values)) else "string"
+
+
+def _is_instant(text: str) -> bool:
+    try:
+        dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return False
+    return "T" in text
+
+
+def _declaration(
+    name: str, address: str, found: _Found, messages: Sequence[Received], partitions: int
+) -> str:
+    """The declaration of a topic. If it would be refused, all of its lines are comments."""
+    usable, notes = _usable(found.fields)
+    key, why_key = _key(usable, found, messages)
+    kind, why_kind = _changes(found, key, messages)
+    local = address.rpartition("/")[2]
+    lines = [f"[topics.{name}]"]
+    lines += [f'topic = "{local}"'] if local != name else []
+    lines += [f'kind = "{kind}"    # {why_kind}', f"key = {json.dumps([key])}    # {why_key}"]
+    lines += [f'schema = "{found.form}"'] if found.form != "json" else []
+    times = [n for n, f in usable.items() if f.kind in ("timestamp", "timestamp_ms")]
+    times = [each for each in times if usable[each].is_required]
+    lines += [f'event_time = "{times[0]}"'] if times and kind == "events" else []
+    lines += [f"partitions = {partitions}"] if partitions > 1 else []
+    lines += ["", f"[topics.{name}.fields]"]
+    if key not in usable:
+        lines.append(f'{key} = {{ type = "string", from_message = "key" }}')
+    for each, field in usable.items():
+        plain = f'"{field.kind}"'
+        optional = f"{{ type = {plain}, required = false }}"
+        lines.append(f"{each} = {plain if field.is_required or each == key else optional}")
+    lines += [f"# {note}" for note in notes]
+    text = "\n".join(lines) + "\n"
+    if refused := _refusal(text):
+        return f"# Not declared, because {refused}.\n" + re.sub("^", "# ", text, flags=re.MULTILINE)
+    return text
+
+
+def _usable(fields: dict[str, _Field]) -> tuple[dict[str, _Field], list[str]]:
+    """The fields that a topic file can declare, and a note about each other one."""
+    usable: dict[str, _Field] = {}
+    notes, taken = [], set[str]()
+    for name, field in fields.items():
+        column = snake_case(name)
+        if field.kind is None:
+            notes.append(f"{name}: its values are {field.found}, for which there is no type.")
+        elif not NAME.fullmatch(name):
+            notes.append(f"{json.dumps(name)}: a field cannot have this name.")
+        elif column in OWN_COLUMNS or column in taken:
+            notes.append(f"{name}: the column {column} is taken.")
+        else:
+            usable[name] = field
+            taken.add(column)
+    return usable, notes
+
+
+def _key(fields: dict[str, _Field], found: _Found, messages: Sequence[Received]) -> tuple[str, str]:
+    """The field that identifies a message, and why it was chosen."""
+    if found.form in ("string", "bytes") or {*fields} == {"key", "value"}:
+        return "key", "the message key"
+    exact = [n for n, f in fields.items() if f.is_required and f.kind in ("int", "long", "string")]
+    keyed = [message.key for message in messages if message.payload is not None]
+    if len(found.rows) == len(keyed) and any(keyed):
+        for name in exact:
+            if all(str(row[name]) == key for row, key in zip(found.rows, keyed, strict=True)):
+                return name, "equal to the message key in the sample"
+    if keyed and all(keyed) and found.form == "json" and "message_key" not in fields:
+        return "message_key", "no field is equal to the message key in the sample"
+    named = sorted(exact, key=lambda name: (name.lower() != "id", not name.lower().endswith("id")))
+    return (named or [*fields, "key"])[0], "a guess from the names"
+
+
+def _changes(found: _Found, key: str, messages: Sequence[Received]) -> tuple[str, str]:
+    """Whether a topic is a changelog, and why."""
+    if any(message.payload is None for message in messages):
+        return "changelog", "it has messages without a payload"
+    keys = [str(row.get(key)) for row in found.rows] if found.rows else []
+    if key not in found.fields or not keys:
+        keys = [message.key or "" for message in messages]
+    if len({*keys}) < len(keys):
+        return "changelog", "keys come more than once in the sample"
+    return "events", "each key comes once in the sample" if keys else "a guess, without messages"
+
+
+def _refusal(text: str) -> str | None:
+    try:
+        TopicFile.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        return error.errors()[0]["msg"].removeprefix("Value error, ")
+    return None

@@ -1,0 +1,128 @@
+"""Tests the topic file that is drafted from topics of a real broker."""
+
+import json
+from pathlib import Path
+
+import pulsar
+import pytest
+from pulsar.schema import AvroSchema, Integer, Record, String
+from topic import LiveTopic, Outgoing
+
+from lake.settings.settings import LakeSettings, load_settings
+from lake.topics.topic_file import TopicFile, load_topics
+from lakehouse.init import init
+from lakehouse.messages.draft import draft
+from lakehouse.runtime.broker import Broker
+from pulsar_spark.errors import SettingsError
+
+
+def of(value: object, key: str | None = None) -> Outgoing:
+    return Outgoing(json.dumps(value).encode(), key)
+
+
+def drafted(settings: LakeSettings, folder: Path) -> tuple[str, TopicFile]:
+    text = draft(settings)
+    (folder / "topics.toml").write_text(text)
+    return text, load_topics(folder / "topics.toml")
+
+
+def test_types_keys_and_kinds_come_from_a_sample(
+    settings: LakeSettings, broker: Broker, tmp_path: Path
+) -> None:
+    LiveTopic(settings, "device-readings", 2).send(
+        of(
+            {
+                "sensor": f"s{n % 3}",
+                "readingId": f"r{n}",
+                "value": n / 2 if n % 2 else n,
+                "isNew": n > 2,
+                "measuredAt": 1_767_225_600_000 + n,
+                "day": "2026-01-31",
+                "sent": "2026-01-31T12:00:00Z",
+                "place": {"x": 1},
+                "publishTime": 5,
+                **({"note": "?"} if n > 1 else {}),
+            },
+            f"r{n}",
+        )
+        for n in range(6)
+    )
+    states = [of({"id": n % 2, "name": None if n else "x"}, str(n % 2)) for n in range(4)]
+    LiveTopic(settings, "sensors", 1).send(states)
+    LiveTopic(settings, "words", 1).send([Outgoing(b"not JSON", "k")])
+    LiveTopic(settings, "__internal", 1)
+    LiveTopic(settings, "empty", 1)
+    text, found = drafted(settings, tmp_path)
+    assert {*found.topics} == {"device_readings", "sensors", "words"}
+    readings = found.topics["device_readings"]
+    assert (readings.topic, readings.kind, readings.key) == (
+        *("device-readings", "events"),
+        ["readingId"],
+    )
+    assert (readings.partitions, readings.event_time) == (2, "measuredAt")
+    assert {name: (spec.type, spec.required) for name, spec in readings.fields.items()} == {
+        "sensor": ("string", True),
+        "readingId": ("string", True),
+        "value": ("double", True),
+        "isNew": ("boolean", True),
+        "measuredAt": ("timestamp_ms", True),
+        "day": ("date", True),
+        "sent": ("timestamp", True),
+        "note": ("string", False),
+    }
+    assert "# place: its values are dict, for which there is no type." in text
+    assert "# publishTime: the column publish_time is taken." in text
+    sensors = found.topics["sensors"]
+    assert (sensors.kind, sensors.key) == ("changelog", ["id"])
+    assert not sensors.fields["name"].required
+    assert (found.topics["words"].format, found.topics["words"].key) == ("string", ["key"])
+    assert "# [topics.empty]" in text
+
+
+class Person(Record):  # type: ignore[misc]
+    id = Integer(required=True)
+    name = String()
+
+
+def test_fields_of_a_schema_are_those_of_the_registry(
+    settings: LakeSettings, broker: Broker, tmp_path: Path
+) -> None:
+    topic = LiveTopic(settings, "people", 1)
+    client = settings.connection.client()
+    producer = client.create_producer(topic.name, schema=AvroSchema(Person))
+    producer.send(Person(id=1, name="Ada"), partition_key="1")
+    client.create_producer(
+        LiveTopic(settings, "numbers", 1).name, schema=pulsar.schema.StringSchema()
+    ).send("x", partition_key="a")
+    client.close()
+    _, found = drafted(settings, tmp_path)
+    people = found.topics["people"]
+    assert (people.format, people.key) == ("registry", ["id"])
+    assert {name: (spec.type, spec.required) for name, spec in people.fields.items()} == {
+        "id": ("int", True),
+        "name": ("string", False),
+    }
+    assert found.topics["numbers"].format == "registry"
+
+
+def test_a_project_declares_the_topics_of_its_broker(
+    settings: LakeSettings, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LiveTopic(settings, "sensors", 1).send([of({"id": 1}, "1"), of({"id": 1}, "1")])
+    files = {str(file) for file in init(tmp_path / "plant", broker=settings)}
+    assert "dbt/models/staging/stg_sensors.sql" in files
+    assert not any(file.startswith("sample") for file in files)
+    monkeypatch.chdir(tmp_path / "plant")
+    own = load_settings()
+    assert own.pulsar_namespace == settings.pulsar_namespace
+    assert own.pulsar_url == settings.pulsar_url
+    assert [*load_topics(own.topics).topics] == ["sensors"]
+    model = Path("dbt/models/staging/stg_sensors.sql").read_text()
+    assert "where not is_deleted" in model
+    assert "unique_key=['id']" in model
+
+
+def test_a_namespace_without_topics_is_refused(settings: LakeSettings, broker: Broker) -> None:
+    LiveTopic(settings, "__only", 1)
+    with pytest.raises(SettingsError, match="has no topics"):
+        draft(settings)
