@@ -26,7 +26,7 @@ CHANGELOG_ONLY = (
 # Columns that silver adds to those of the fields, in a table or during processing.
 OWN_COLUMNS = frozenset(
     (
-        *("position", "publish_time", "is_deleted", "resolved_id", "mark", "orders"),
+        *("position", "publish_time", "is_deleted", "resolved_id", "mark"),
         *("valid_from", "valid_to", "missing_lookups", "arrived_batch", "silver_batch"),
         # Only during processing:
         *("_reason", "_came", "_present", "_as", "_known", "_begin", "_end", "_collected", "_mark"),
@@ -35,6 +35,9 @@ OWN_COLUMNS = frozenset(
         *("_change_type", "_commit_version", "_commit_timestamp"),  # of Delta's change feeds
     )
 )
+
+
+ORDERS = "orders"  # of the state of partial updates only
 
 
 def snake_case(name: str) -> str:
@@ -302,7 +305,8 @@ class Topic(Declaration):
         for name in self.lookups:
             columns += [(part.lower(), f"lookup '{name}'") for part in (name, f"{name}_position")]
         for column, what in columns:
-            if column in OWN_COLUMNS:
+            is_own = column in OWN_COLUMNS or (column == ORDERS and self.updates == "partial")
+            if is_own:
                 self._refuse(
                     f"has a {what}, but silver adds a column '{column}' of its own. Leave it "
                     "out or rename it; bronze keeps the whole message"

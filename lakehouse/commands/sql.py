@@ -13,7 +13,7 @@ Name = Annotated[str, typer.Argument(help="Name of the user: letters, digits and
 
 def sql(
     statement: Annotated[
-        str, typer.Argument(help='SQL statement, such as "select * from gold.reward_points".')
+        str, typer.Argument(help='SQL statement, such as "show tables in gold".')
     ],
     form: Format = "table",
 ) -> None:

@@ -162,6 +162,16 @@ def test_lookups_of_the_same_name_have_views_of_their_own(tmp_path: Path) -> Non
     }
 
 
+def test_only_partial_updates_reserve_the_name_of_their_column(tmp_path: Path) -> None:
+    users = GOOD.replace("[topics.users.fields]", "[topics.users.fields]\norders = 'int'", 1)
+    assert "orders" in load_topics(write(tmp_path, users)).topics["users"].fields
+    partial = users.replace(
+        "[topics.users.fields]", 'updates = "partial"\n[topics.users.fields]', 1
+    )
+    with pytest.raises(SettingsError, match="silver adds a column 'orders' of its own"):
+        load_topics(write(tmp_path, partial.replace('merged_into = "parentUserId"', "")))
+
+
 def test_the_error_for_a_missing_file_says_how_to_name_another(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot read the topic file.*--topics"):
         load_topics(tmp_path / "none.toml")
