@@ -72,7 +72,7 @@ def plan(form: Format = "table") -> None:
     with spark_session(lake.settings, "lakehouse-plan") as spark:
         register(spark, lake)
         with sql_endpoint(spark, lake.settings):
-            steps = plan(spark, lake)
+            steps = plan(lake)
     if not steps:
         err.print("Nothing will change.")
         return

@@ -12,9 +12,7 @@ Name = Annotated[str, typer.Argument(help="Name of the user: letters, digits and
 
 
 def sql(
-    statement: Annotated[
-        str, typer.Argument(help='SQL statement, such as "show tables in gold".')
-    ],
+    statement: Annotated[str, typer.Argument(help='SQL statement, such as "show tables in gold".')],
     form: Format = "table",
 ) -> None:
     """Run a SQL statement on the running endpoint, or on a Spark of its own if none is running."""

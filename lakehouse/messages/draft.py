@@ -69,7 +69,7 @@ def draft(settings: LakeSettings) -> str:
 
     Raises:
         BrokerError: the broker does not answer.
-        SettingsError: the namespace has no topics.
+        SettingsError: the namespace has no topics, or nothing is known about any of them.
     """
     namespace = settings.pulsar_namespace
     with PulsarAdmin(settings.connection) as admin:
@@ -93,7 +93,13 @@ def draft(settings: LakeSettings) -> str:
         name = name if names[name] == 1 else f"{name}_{names[name]}"
         found = _found(schemas[address], messages)
         parts.append(_declaration(name, address, found, messages, partitions[address]))
-    return "\n".join(parts)
+    text = "\n".join(parts)
+    if not tomllib.loads(text):
+        message = f"None of the topics of {namespace} has a message or a schema to draft from."
+        raise SettingsError(
+            message, "Send some messages first, or use `lakehouse init` without it."
+        )
+    return text
 
 
 def _table_name(local: str) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from gold.build import known_definitions, why_whole
@@ -49,21 +48,19 @@ class Step:
         return [self.table, self.what, self.why, self.seconds and round(self.seconds, 1)]
 
 
-def plan(spark: SparkSession, lake: Lake) -> list[Step]:
+def plan(lake: Lake) -> list[Step]:
     """What will change, in the order in which it will: bronze, silver, gold.
 
-    Called by `lakehouse plan` with an SQL endpoint running, at which dbt compiles the models.
-    Nothing of the lake is changed.
+    Called by `lakehouse plan`. A Spark session of this process parses the declared types, and dbt
+    compiles the models at its SQL endpoint. No table is changed.
 
     Args:
-        spark: a session, which parses the declared types.
         lake: the lake, with the topic file and the dbt project as they are now.
 
     Raises:
         SettingsError: the lake has no dbt project.
         GoldError: dbt cannot compile the models.
     """
-    assert spark  # noqa: S101 - types are parsed by the running session
     return [*_bronze(lake), *_silver(lake), *_gold(lake)]
 
 

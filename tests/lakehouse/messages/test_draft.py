@@ -135,3 +135,6 @@ def test_a_namespace_without_topics_is_refused(settings: LakeSettings, broker: B
     Named(settings, "__only")
     with pytest.raises(SettingsError, match="has no topics"):
         draft(settings)
+    LiveTopic(settings, "empty", 1)
+    with pytest.raises(SettingsError, match="has a message or a schema to draft from"):
+        draft(settings)
