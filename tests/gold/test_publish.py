@@ -75,7 +75,7 @@ def test_a_mart_that_is_no_longer_built_is_dropped(lake: Lake, said: list[str]) 
     begun = dict(before.built_versions)
     after = release(lake, ["sales"], begun)
     assert after.published_at > before.published_at
-    assert said[-1] == "DROP TABLE IF EXISTS gold.`mails`"
+    assert said[-1] == "DROP TABLE IF EXISTS `gold`.`mails`"
     assert ids(lake, "sales") == [1, 3]
     assert "mails" not in lake.tables("gold")
 
