@@ -88,8 +88,8 @@ TELEMETRY = {
         select device_id, date_trunc('hour', measured_at), count(*)::bigint, max(temperature)
         from readings group by 1, 2""",
     "gold.alerts": """
-        select readings.device_id, sequence::bigint, coalesce(tenant, ''), site, temperature, maximum,
-            measured_at
+        select readings.device_id, sequence::bigint, coalesce(tenant, ''), site, temperature,
+            maximum, measured_at
         from readings asof join configs
             on readings.device_id = configs.device_id and measured_at >= changed_at
         where temperature > maximum""",
