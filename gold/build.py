@@ -87,6 +87,7 @@ class PreparedBuild:
         started_at = dt.datetime.now(dt.timezone.utc)
         before = last_published(self.lake)
         gate = protection(self.lake)
+        project = self.dbt.checksum(gate)  # before dbt reads the files, which may change later
         if known_definitions(self.lake, self.dbt, before, gate) is None:
             forget_definitions(self.target)
         why = "a full refresh was requested"
@@ -108,7 +109,7 @@ class PreparedBuild:
                 self._note(started_at, "tested", build)
                 return build
             try:
-                lineage.published = self._publish(self.dbt.checksum(gate), versions)
+                lineage.published = self._publish(project, versions)
                 write_durably(self.target / PASSED, self.dbt.checksum_of_tests())
                 self._note_definitions(lineage.published, gate)
             except GoldError:

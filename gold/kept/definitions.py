@@ -85,6 +85,6 @@ class Definitions:
 
 
 def forget_definitions(folder: Path) -> None:
-    """Delete the definitions in a folder. Every existing model then counts as changed."""
+    """Delete the definitions in a folder, so that dbt compares no model with them."""
     if folder.is_dir():
         delete_durably(folder / FILE)

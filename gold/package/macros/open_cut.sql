@@ -75,8 +75,8 @@
 {% endmacro %}
 
 
-{# Fail if a source reads silver as it is now. Models that are built one after another would then
-   show different states, and see what `protected.sql` hides. #}
+{# Fail if a source reads silver's own tables. They change while the models are built one after
+   another, and they show what `protected.sql` hides. #}
 {% macro require_snapshots() %}
     {% for source in graph.sources.values() if source.schema == "silver" %}
         {% do exceptions.raise_compiler_error(
