@@ -13,6 +13,25 @@ from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile, load_topics
 from pulsar_spark.broker.admin import PulsarAdmin
 
+# A small topic file, which tests change.
+GOOD = """
+[topics.users]
+kind = "changelog"
+key = ["id"]
+[topics.users.fields]
+id = "long"
+parentUserId = { type = "long", absent = -1 }
+
+[topics.orders]
+kind = "events"
+key = ["id"]
+[topics.orders.fields]
+id = "long"
+userId = "long"
+[topics.orders.lookups]
+user = { topic = "users", on = "userId" }
+"""
+
 
 class Sent(NamedTuple):
     """A message as bronze must store it."""
@@ -43,9 +62,14 @@ def events(name: str, partitions: int = 1) -> TopicFile:
 
 def declared(folder: Path, text: str) -> TopicFile:
     """Write a topic file with this text and load it."""
-    file = folder / "topics.toml"
-    file.write_text(text)
-    return load_topics(file)
+    return load_topics(write(folder, text))
+
+
+def write(folder: Path, text: str) -> Path:
+    """Write a topic file with this text, and return its path."""
+    path = folder / "topics.toml"
+    path.write_text(text)
+    return path
 
 
 class LiveTopic:

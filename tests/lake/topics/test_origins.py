@@ -3,37 +3,15 @@
 from pathlib import Path
 
 import pytest
+from topic import GOOD, write
 
 from lake.topics.topic_file import load_topics
 from pulsar_spark.errors import SettingsError
 
-GOOD = """
-[topics.users]
-kind = "changelog"
-key = ["id"]
-[topics.users.fields]
-id = "long"
-parentUserId = { type = "long", absent = -1 }
-
-[topics.orders]
-kind = "events"
-key = ["id"]
-[topics.orders.fields]
-id = "long"
-userId = "long"
-[topics.orders.lookups]
-user = { topic = "users", on = "userId" }
-"""
 HASHED = 'name = { type = "string", personal = "hash" }\n'
 FROM_KEY = "{ type = 'string', from_message = 'key' }"
 LOWER = "low = { type = 'string', sql = 'lower(other)' }"
 TENANT = "tenant = { type = 'string', from_message = 'properties.tenant' }"
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "topics.toml"
-    path.write_text(text)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -9,39 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from topic import GOOD, write
 
 from lake.settings.settings import SHOP_TOPICS
 from lake.topics.topic_file import TopicFile, load_topics
 from pulsar_spark.errors import SettingsError
 
-GOOD = """
-[topics.users]
-kind = "changelog"
-key = ["id"]
-[topics.users.fields]
-id = "long"
-parentUserId = { type = "long", absent = -1 }
-
-[topics.orders]
-kind = "events"
-key = ["id"]
-[topics.orders.fields]
-id = "long"
-userId = "long"
-[topics.orders.lookups]
-user = { topic = "users", on = "userId" }
-"""
-
-
 KEY = 'key = ["id"]\n'
 
 HASHED = 'name = { type = "string", personal = "hash" }\n'
-
-
-def write(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "topics.toml"
-    path.write_text(text)
-    return path
 
 
 def test_the_shops_topics_match_the_documented_messages() -> None:
