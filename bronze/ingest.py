@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from bronze.landing import Landing
 from bronze.start import starting_position
-from lake.observe.lineage import Flow, table_place, topic_place
+from lake.observe.lineage import Flow, table_place, topic_places
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import (
     Running,
@@ -52,7 +52,7 @@ def ingest(spark: SparkSession, lake: Lake, *, available_now: bool = False) -> l
 
 def _flow(lake: Lake, topic: Topic) -> Flow:
     table = table_place(lake.settings, lake.table(bronze_table(topic.name)))
-    return Flow((topic_place(lake, topic),), (table,))
+    return Flow(topic_places(lake, topic), (table,))
 
 
 def query_name(topic: str) -> str:
@@ -85,7 +85,7 @@ def ingest_topic(spark: SparkSession, lake: Lake, topic: Topic, *, available_now
     messages = (
         spark.readStream.format("pulsar")
         .options(**settings.connection.options())
-        .option("topic", lake.address(topic.name))
+        .options(**lake.address(topic.name).options)
         .option("subscription", subscription(checkpoint.id))
         .option("readCompacted", str(topic.compacted).lower())
         .option("startingPosition", start)
@@ -98,21 +98,23 @@ def ingest_topic(spark: SparkSession, lake: Lake, topic: Topic, *, available_now
 
 
 def refuse_other_address(lake: Lake, topic: str) -> None:
-    """Check that a declared topic is the one on the broker whose messages have landed.
+    """Check that a declaration still holds all topics on the broker whose messages have landed.
 
     Called before anything reads the topic. Its table holds positions of the former topic, which do
     not order the messages of another one. Names of partitions in the checkpoint show which one it
-    was; a topic of which nothing was read yet may be exchanged.
+    was; a topic of which nothing was read yet may be exchanged, and others may be added.
 
     Raises:
-        CheckpointError: it is another one.
+        CheckpointError: it does not hold one of them.
     """
     address = lake.address(topic)
-    if others := sorted(landed_topics(lake.settings, topic) - {address}):
+    landed = landed_topics(lake.settings, topic)
+    if others := sorted(name for name in landed if not address.holds(name)):
         message = (
             f"The topic {topic} is declared as {address}, but bronze.{topic} holds messages of "
             f"{others[0]}, and positions do not order the messages of two topics. Name the former "
-            "address again (the key 'topic' in the topic file, or the setting pulsar_namespace), "
+            "address again (the key 'topic' or 'pattern' in the topic file, or the setting "
+            "pulsar_namespace), "
             "or declare the new topic under another name."
         )
         raise CheckpointError(message)

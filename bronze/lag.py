@@ -56,8 +56,8 @@ def topic_lag(admin: PulsarAdmin, lake: Lake, topic: str) -> Lag:
     Raises:
         BrokerError: the broker does not answer, or does not have the topic.
     """
-    settings, name = lake.settings, lake.address(topic)
-    planner = Planner(PulsarOptions.parse({**settings.connection.options(), "topic": name}), admin)
+    settings, read = lake.settings, lake.address(topic).options
+    planner = Planner(PulsarOptions.parse({**settings.connection.options(), **read}), admin)
     last = planner.last_positions()
     committed = from_json(committed_offset(settings, topic))
     declared = lake.topics.topics[topic]

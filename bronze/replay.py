@@ -67,7 +67,7 @@ def replay_topic(
         found = (
             spark.read.format("pulsar")
             .options(**settings.connection.options())
-            .option("topic", lake.address(topic.name))
+            .options(**lake.address(topic.name).options)
             .option("startingTimestamp", str(begin))
             .option("endingPosition", json.dumps(_end(settings, landed, end)))
             .option("readCompacted", str(topic.compacted).lower())

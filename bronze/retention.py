@@ -30,8 +30,14 @@ def risks(admin: PulsarAdmin, lake: Lake, topic: str, now: dt.datetime) -> Itera
     Raises:
         BrokerError: the broker does not answer, or does not have the topic.
     """
-    name = lake.address(topic)
     checkpoint = checkpoint_id(lake.settings, query_name(topic))
+    for name in lake.address(topic).topics(admin):
+        yield from _risks_of(admin, name, checkpoint, now)
+
+
+def _risks_of(
+    admin: PulsarAdmin, name: str, checkpoint: str | None, now: dt.datetime
+) -> Iterator[Risk]:
     unread = []
     for partition in admin.partitions(name):
         stats = checkpoint and admin.subscription_stats(partition, subscription(checkpoint))

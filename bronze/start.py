@@ -32,7 +32,7 @@ def starting_position(lake: Lake, topic: Topic, checkpoint: Checkpoint) -> str:
         CheckpointError: the file with the decision is torn.
         SettingsError: the declared instant has not come yet.
     """
-    address, folder = lake.address(topic.name), Path(checkpoint.path)
+    address, folder = str(lake.address(topic.name)), Path(checkpoint.path)
     stored = _stored(folder, address)
     if stored is None and not checkpoint.has_started and topic.start != "earliest":
         _see_it_has_come(topic)
@@ -56,7 +56,7 @@ def begun(admin: PulsarAdmin, lake: Lake, topic: Topic, *, has_landed: bool) -> 
         BrokerError: the broker does not answer, or does not have the topic.
         CheckpointError: the file with the decision is torn.
     """
-    stored = _stored(_folder(lake.settings, topic), lake.address(topic.name))
+    stored = _stored(_folder(lake.settings, topic), str(lake.address(topic.name)))
     if stored is not None:
         return stored
     return {} if has_landed else _declared(admin, lake, topic)
@@ -72,7 +72,7 @@ def _declared(admin: PulsarAdmin, lake: Lake, topic: Topic) -> Offset:
     if topic.start == "earliest":
         return {}
     bound = "startingPosition" if topic.start == "latest" else "startingTimestamp"
-    given = {"topic": lake.address(topic.name), bound: topic.start}
+    given = {**lake.address(topic.name).options, bound: topic.start}
     options = PulsarOptions.parse({**lake.settings.connection.options(), **given})
     return Planner(options, admin).resolve(options.starting)
 

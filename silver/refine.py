@@ -48,6 +48,7 @@ from silver.maintenance import CONFIGURATION, Maintenance
 from silver.materialized import KeptView
 from silver.records.batch import Decoded
 from silver.records.batch_stats import BatchStats, few
+from silver.records.by_schema import Version
 from silver.records.computed import check_expressions
 from silver.records.decode import Decoder, without_what_was_good
 from silver.records.masking import protect, require_secret
@@ -163,7 +164,7 @@ class Refinery:
         self._registry = SchemaRegistry(lake)
         self._forgotten = Forgotten(lake)
         self._maintenance = Maintenance(lake, checkpoint)
-        self._decoders: dict[str, tuple[frozenset[int], Decoder]] = {}
+        self._decoders: dict[str, tuple[frozenset[Version], Decoder]] = {}
         self._watermarks: Watermarks | None = None
         self._partitions: str | None = None
         self._views = [KeptView(lake, query) for query in lake.topics.view_queries]
@@ -240,7 +241,7 @@ class Refinery:
     def _decode(self, batch: DataFrame, name: str) -> DataFrame:
         topic, messages = self._lake.topics.topics[name], batch.where(F.col("source") == name)
         versions = versions_of(topic, messages)
-        known, decoder = self._decoders.get(name, (frozenset[int](), None))
+        known, decoder = self._decoders.get(name, (frozenset[Version](), None))
         if decoder is None or not versions <= known:
             known |= versions
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}

@@ -58,11 +58,16 @@ class Place:
     alias: tuple[str, str] | None = None
 
 
-def topic_place(lake: Lake, topic: Topic) -> Place:
-    """A topic. OpenLineage defines no names for Pulsar, so these follow its rules for Kafka."""
+def topic_places(lake: Lake, topic: Topic) -> tuple[Place, ...]:
+    """The topics of a declaration; a pattern is one place.
+
+    OpenLineage defines no names for Pulsar, so these follow its rules for Kafka.
+    """
     columns = tuple((name, spec.type, None) for name, spec in topic.fields.items())
     hosts = lake.settings.pulsar_url.partition("://")[2]
-    return Place(f"pulsar://{hosts}", lake.address(topic.name), columns=columns)
+    address = lake.address(topic.name)
+    names = (address.pattern,) if address.pattern else address.names
+    return tuple(Place(f"pulsar://{hosts}", name, columns=columns) for name in names)
 
 
 def table_place(settings: LakeSettings, table: Table) -> Place:

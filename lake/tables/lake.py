@@ -10,6 +10,7 @@ from lake.settings.settings import LakeSettings
 from lake.tables.spec import TableSpec
 from lake.tables.storage import in_bucket, tables_below
 from lake.tables.table import Table
+from lake.topics.address import Address
 from lake.topics.topic_file import TopicFile, load_topics
 
 Shares = Callable[[TableSpec], bool]
@@ -49,18 +50,18 @@ class Lake:
         """
         return self._topics or load_topics(self.settings.topics)
 
-    def address(self, topic: str) -> str:
-        """The full name on the broker of a declared topic, `persistent://tenant/namespace/name`.
+    def address(self, topic: str) -> Address:
+        """Where a declared topic is on the broker.
 
         Everything that names a declared topic to the broker gets the name here.
 
         Raises:
-            SettingsError: two topics are declared with the same address.
+            SettingsError: two declarations have a topic in common.
         """
         return self._addresses[topic]
 
     @cached_property
-    def _addresses(self) -> dict[str, str]:
+    def _addresses(self) -> dict[str, Address]:
         return self.topics.addresses(self.settings.pulsar_namespace)
 
     def table(self, spec: TableSpec) -> Table:

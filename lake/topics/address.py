@@ -1,14 +1,101 @@
-"""Checks what a topic file says about a topic on the broker: its address, and where to start."""
+"""Checks what a topic file says about a topic on the broker: its addresses, and where to start."""
+
+from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pulsar_spark.broker.admin import PulsarAdmin
 
 # A topic's own name on the broker: printable ASCII without `/` and `,`, which separate names.
 _LOCAL_NAME = re.compile(r"[!-+\-.0-~]+")
-_FULL_NAME = re.compile(rf"persistent://[\w=:.-]+/[\w=:.-]+/{_LOCAL_NAME.pattern}", re.ASCII)
+_NAMESPACE = r"persistent://[\w=:.-]+/[\w=:.-]+/"
+_FULL_NAME = re.compile(_NAMESPACE + _LOCAL_NAME.pattern, re.ASCII)
+_PATTERN = re.compile(rf"({_NAMESPACE})?(?P<local>[^/\s]+)", re.ASCII)
+
+
+class Address(NamedTuple):
+    """Where the messages of a declared topic are on the broker. `Lake.address` returns it.
+
+    names: full names, `persistent://tenant/namespace/name`; one, or several whose messages land in
+        one table.
+    pattern: instead of names, `persistent://tenant/namespace/` and a regular expression that the
+        whole name of a topic matches.
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """The address with this text, as `str` writes it."""
+        if text.startswith(MATCHING):
+            return cls(pattern=text.removeprefix(MATCHING))
+        return cls(tuple(text.split(",")))
+
+    def __str__(self) -> str:
+        return f"{MATCHING}{self.pattern}" if self.pattern else ",".join(self.names)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The option of `format("pulsar")` that reads these topics."""
+        return {"topicsPattern": self.pattern} if self.pattern else {"topics": ",".join(self.names)}
+
+    @property
+    def namespaces(self) -> list[str]:
+        """`tenant/namespace` of each topic, without repetition."""
+        full = [self.pattern] if self.pattern else self.names
+        return list(dict.fromkeys("/".join(name.split("/")[2:4]) for name in full))
+
+    def holds(self, name: str) -> bool:
+        """Whether the topic with this full name is one of these."""
+        if self.pattern is None:
+            return name in self.names
+        return re.fullmatch(self.pattern, name) is not None
+
+    def named(self, text: str) -> str | None:
+        """The full name of the topic of this address with a full or short name; None if none."""
+        if self.pattern is not None:
+            names = [text if "://" in text else f"persistent://{self.namespaces[0]}/{text}"]
+        else:
+            names = [name for name in self.names if text in (name, name.rpartition("/")[2])]
+        return names[0] if len(names) == 1 and self.holds(names[0]) else None
+
+    def topics(self, admin: PulsarAdmin) -> list[str]:
+        """The full names of the topics. A pattern is matched with those that the broker has.
+
+        Raises:
+            BrokerError: there is a pattern, and the broker does not answer.
+        """
+        return admin.matching_topics(self.pattern) if self.pattern else [*self.names]
+
+
+MATCHING = "topics matching "
+
+
+def declared_address(
+    topic: str, names: tuple[str, ...], pattern: str | None, namespace: str | None
+) -> Address:
+    """The address of a declaration.
+
+    Args:
+        topic: the name of the declaration, which is the default.
+        names: the declared names, full or short.
+        pattern: the declared pattern.
+        namespace: `tenant/namespace` of short names; None to leave them short.
+    """
+
+    def full(name: str) -> str:
+        is_done = namespace is None or "://" in name
+        return name if is_done else f"persistent://{namespace}/{name}"
+
+    if pattern is not None:
+        return Address(pattern=full(pattern))
+    return Address(tuple(full(name) for name in names or (topic,)))
 
 
 def checked_start(value: Any) -> Any:
@@ -30,24 +117,35 @@ def checked_start(value: Any) -> Any:
     raise ValueError(message)
 
 
-def checked_address(value: Any) -> Any:
-    """Check an address: a short name, or `persistent://tenant/namespace/name`.
+def checked_names(value: Any) -> Any:
+    """Check the names of a topic on the broker: one, or a list of several.
+
+    A name is short, or `persistent://tenant/namespace/name`.
+
+    Returns:
+        The names, as a tuple.
 
     Raises:
-        ValueError: the value is not the name of one persistent topic.
+        ValueError: a value is not the name of a persistent topic, or a name is in the list twice.
     """
+    names = value if isinstance(value, list) else [value]
+    if not names:
+        message = "is an empty list; name at least one topic"
+        raise ValueError(message)
+    for each in names:
+        _see_it_is_a_name(each)
+    twice = next((each for each in names if names.count(each) > 1), None)
+    if twice is not None:
+        message = f"has '{twice}' twice, so each message would be stored twice"
+        raise ValueError(message)
+    return tuple(names)
+
+
+def _see_it_is_a_name(value: Any) -> None:
     if not isinstance(value, str):
-        message = (
-            "must be the name of one topic. Several topics cannot be landed in one table, because "
-            "positions do not order the messages of different topics; declare each of them"
-        )
+        message = f"must be the name of a topic or a list of names, not {value!r}"
         raise ValueError(message)
-    if value.startswith("non-persistent://"):
-        message = (
-            f"'{value}' is not persistent: the broker does not store its messages, so they could "
-            "not be read again after a restart"
-        )
-        raise ValueError(message)
+    _see_it_is_stored(value)
     if not _FULL_NAME.fullmatch(value) and not _LOCAL_NAME.fullmatch(value):
         message = (
             f"'{value}' is neither a short name (printable ASCII without blanks, '/' and ',') nor "
@@ -57,24 +155,70 @@ def checked_address(value: Any) -> Any:
     if re.search(r"-partition-\d+$", value):
         message = f"'{value}' is one partition of a topic; name the topic, without '-partition-N'"
         raise ValueError(message)
+
+
+def checked_pattern(value: Any) -> Any:
+    """Check a pattern of names: a regular expression, alone or after a tenant and a namespace.
+
+    Raises:
+        ValueError: the value is something else.
+    """
+    if not isinstance(value, str):
+        message = f"must be a regular expression in quotes, not {value!r}"
+        raise ValueError(message)
+    _see_it_is_stored(value)
+    found = _PATTERN.fullmatch(value)
+    if found is None:
+        message = (
+            f"'{value}' is neither a regular expression without blanks and '/' nor one after "
+            "persistent://tenant/namespace/, where tenant and namespace are plain names"
+        )
+        raise ValueError(message)
+    try:
+        re.compile(found["local"])
+    except re.error as error:
+        message = f"'{value}' is not a regular expression: {error}"
+        raise ValueError(message) from error
     return value
 
 
-def refuse_equal(addresses: Mapping[str, str]) -> None:
-    """Check that no two declarations are the same topic on the broker.
+def _see_it_is_stored(value: str) -> None:
+    if value.startswith("non-persistent://"):
+        message = (
+            f"'{value}' is not persistent: the broker does not store its messages, so they could "
+            "not be read again after a restart"
+        )
+        raise ValueError(message)
+
+
+def refuse_equal(addresses: Mapping[str, Address]) -> None:
+    """Check that no two declarations have the same topic on the broker.
+
+    Two patterns are compared as text, because nobody knows which names will exist.
 
     Args:
         addresses: the address of each topic, by its declared name.
 
     Raises:
-        ValueError: two addresses are equal.
+        ValueError: two declarations have a topic in common.
     """
     seen: dict[str, str] = {}
     for name, address in addresses.items():
-        if address in seen:
+        for each in (str(address),) if address.pattern else address.names:
+            if each in seen:
+                message = (
+                    f"topics '{seen[each]}' and '{name}' are both the topic {each} on the "
+                    "broker; declare it once"
+                )
+                raise ValueError(message)
+            seen[each] = name
+    for name, address in addresses.items():
+        if address.pattern is None:
+            continue
+        other = next((n for n in seen if seen[n] != name and address.holds(n)), None)
+        if other is not None:
             message = (
-                f"topics '{seen[address]}' and '{name}' are both the topic {address} on the "
-                "broker; declare it once"
+                f"the pattern of topic '{name}' matches {other}, which topic '{seen[other]}' also "
+                "reads, so each message would be stored twice; change the pattern"
             )
             raise ValueError(message)
-        seen[address] = name

@@ -23,7 +23,7 @@ def of_the_message(topic: Topic) -> Iterator[str]:
             parts[part] = name
     if not any(spec.is_in_payload for spec in topic.fields.values()):
         yield "has no field in the payload, so nothing of the payload would be read"
-    for name in topic.key:
+    for name in topic.key_in_message_key:
         if name in parts.values() and [name] != topic.key:
             yield (
                 f"has '{name}' in a key of several fields, but a message without a payload has "
@@ -34,6 +34,8 @@ def of_the_message(topic: Topic) -> Iterator[str]:
                 f"has '{name}' as its key, but a message without a payload has its key in the "
                 "message key; only from_message = 'key' can be a key"
             )
+    if not topic.key_in_message_key:
+        yield f"has only '{topic.key[0]}' as its key, which is the same in all messages of a topic"
     if topic.merged_into and {topic.merged_into, *topic.key} & {*parts.values()}:
         yield (
             "has 'merged_into', so that field and its key must be in the payload, where "

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lake.topics.address import checked_address, checked_start
+from lake.topics.address import checked_names, checked_pattern, checked_start
 from lake.topics.origins import computed, of_the_message
 
 DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
@@ -222,9 +222,12 @@ class View(Declaration):
 class Topic(Declaration):
     """A topic. `events` are facts; a `changelog` holds the state of its keys.
 
-    topic: the topic's address on the broker: `persistent://tenant/namespace/name`, or a name in the
-        namespace of the settings. Default: the name of the declaration, which tables have in any
-        case. `Lake.address` resolves it.
+    topic: the topic's names on the broker, mostly one: `persistent://tenant/namespace/name`, or a
+        name in the namespace of the settings. The messages of several topics land in one table.
+        Default: the name of the declaration, which tables have in any case. `Lake.address` resolves
+        it.
+    pattern: instead of `topic`, a regular expression that the names of all its topics match, also
+        of those that do not exist yet.
     schema: how payloads are read. `json` (default): as JSON objects, regardless of the broker's
         schema registry. `registry`: with the schema version with which the message was published
         (Avro, JSON or a primitive). `string`, `bytes`: as bare values. A bare value is the only
@@ -254,7 +257,8 @@ class Topic(Declaration):
 
     name: Name
     kind: Literal["events", "changelog"]
-    topic: Annotated[str | None, BeforeValidator(checked_address)] = None
+    topic: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = ()
+    pattern: Annotated[str | None, BeforeValidator(checked_pattern)] = None
     key: Annotated[list[Name], Field(min_length=1)]
     format: Annotated[Literal["json", "registry", "string", "bytes"], Field(alias="schema")] = (
         "json"
@@ -353,10 +357,23 @@ class Topic(Declaration):
                 "has a sequence, but tombstones have no fields to order them by: set 'delete' to "
                 "'never' or to a field's value"
             )
-        if self.truncates and not self.sequence and self.partitions > 1:
+        if self.topic and self.pattern:
+            self._refuse("has 'topic' and 'pattern', but only one of them can name its topics")
+        has_topic_in_key = self.key != self.key_in_message_key
+        if (
+            self.has_several
+            and self.kind == "changelog"
+            and not (self.sequence or has_topic_in_key)
+        ):
+            self._refuse(
+                "has several topics, so it needs a 'sequence', which orders the messages of "
+                "different topics, or a field with from_message = 'topic' in its key"
+            )
+        several = "topics" if self.has_several else "partitions" if self.partitions > 1 else None
+        if self.truncates and not self.sequence and several:
             what = "truncate" if self.truncate else "envelope"  # whose op may truncate
             self._refuse(
-                f"has '{what}' and several partitions, so it needs a 'sequence', which shows "
+                f"has '{what}' and several {several}, so it needs a 'sequence', which shows "
                 "which messages are older than a truncation"
             )
         if self.updates == "partial":
@@ -434,6 +451,19 @@ class Topic(Declaration):
     def has_marks(self) -> bool:
         """Whether the state table has rows that are marks instead of keys."""
         return self.truncates or self.tombstones_days is not None
+
+    @property
+    def has_several(self) -> bool:
+        """Whether it reads several topics of the broker."""
+        return self.pattern is not None or len(self.topic) > 1
+
+    @property
+    def key_in_message_key(self) -> list[str]:
+        """The fields of the key that a message without fields has in its message key, in order.
+
+        The name of the topic is a part of every message.
+        """
+        return [name for name in self.key if self.fields[name].from_message != "topic"]
 
     @property
     def order_columns(self) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from lake.topics.address import refuse_equal
+from lake.topics.address import Address, declared_address, refuse_equal
 from lake.topics.topic import Declaration, Name, Topic, View
 from pulsar_spark.errors import SettingsError
 
@@ -57,7 +57,7 @@ class TopicFile(Declaration):
     @model_validator(mode="after")
     def _addresses_differ(self) -> TopicFile:
         """Refuse equal addresses. `addresses` also sees that a short and a full one are equal."""
-        refuse_equal({name: topic.topic or name for name, topic in self.topics.items()})
+        refuse_equal(self._addresses(None))
         return self
 
     @model_validator(mode="after")
@@ -134,8 +134,8 @@ class TopicFile(Declaration):
 
         return view_queries(self.views, self.view_sources())
 
-    def addresses(self, namespace: str) -> dict[str, str]:
-        """The full name on the broker of each topic, by its declared name.
+    def addresses(self, namespace: str) -> dict[str, Address]:
+        """Where each topic is on the broker, by its declared name.
 
         Called by `Lake.address`, which is the way to one of them.
 
@@ -143,19 +143,21 @@ class TopicFile(Declaration):
             namespace: `tenant/namespace` of the topics that are declared by a short name.
 
         Raises:
-            SettingsError: two declarations have the same address.
+            SettingsError: two declarations have a topic in common.
         """
-        found = {}
-        for name, topic in self.topics.items():
-            address = topic.topic or name
-            is_full = "://" in address
-            found[name] = address if is_full else f"persistent://{namespace}/{address}"
+        found = self._addresses(namespace)
         try:
             refuse_equal(found)
         except ValueError as error:
             message = f"Topic file: {error}."
             raise SettingsError(message) from error
         return found
+
+    def _addresses(self, namespace: str | None) -> dict[str, Address]:
+        return {
+            name: declared_address(name, topic.topic, topic.pattern, namespace)
+            for name, topic in self.topics.items()
+        }
 
     def missing_views(self) -> dict[str, tuple[Topic, str]]:
         """The views of the rows whose lookup has found nothing yet, each with its topic and lookup.

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from lakehouse.messages.encode import Encoded
 
 Form = Literal["table", "json"]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Declared name of the topic, or its full name.")
+]
 
 
 def produce(
@@ -57,7 +59,7 @@ def produce(
     from lakehouse.messages.produce import send
     from lakehouse.messages.record import tombstone as deleting
 
-    declared = _declared(topic)
+    declared, address = _declared(topic)
     at, given = _event_time(event_time), _properties(properties or [])
 
     def encode(payload: bytes) -> Encoded:
@@ -77,23 +79,39 @@ def produce(
         outgoing = [encode(os.fsencode(message))]
     if at is not None:
         outgoing = (each._replace(event_time_ms=at) for each in outgoing)
-    _require_topic(declared)
-    sent = send(current.settings, _address(topic), outgoing)
+    _require_topic(declared, address)
+    sent = send(current.settings, address, outgoing)
     typer.echo(f"{topic}: {sent} {'message' if sent == 1 else 'messages'} sent")
 
 
-def _declared(name: str) -> Topic:
-    if name not in current.topics.topics:
+def _declared(name: str) -> tuple[Topic, str]:
+    found, address = _on_broker(name)
+    if found is None:
         known = ", ".join(current.topics.topics)
         what = f"The topic file declares no topic '{name}'."
         raise SettingsError(what, f"Use one of {known}, or name another topic file with --topics.")
-    return current.topics.topics[name]
+    return found, address
 
 
-def _address(name: str) -> str:
-    """The full name of a topic on the broker. It need not be declared."""
-    declared = current.topics.addresses(current.settings.pulsar_namespace).get(name)
-    return declared or (name if "://" in name else current.settings.full_topic(name))
+def _on_broker(name: str) -> tuple[Topic | None, str]:
+    """The declaration of a topic, None if it has none, and its full name on the broker.
+
+    Args:
+        name: the name of the declaration, or one on the broker, full or short.
+
+    Raises:
+        SettingsError: the declaration with this name has several topics.
+    """
+    addresses = current.topics.addresses(current.settings.pulsar_namespace)
+    full = name if "://" in name else current.settings.full_topic(name)
+    if name not in addresses:
+        holding = next((each for each, there in addresses.items() if there.holds(full)), None)
+        return current.topics.topics[holding] if holding else None, full
+    declared, address = current.topics.topics[name], addresses[name]
+    if declared.has_several:
+        what = f"The topic file declares '{name}' as several topics: {address}."
+        raise SettingsError(what, "Name one of them, as persistent://tenant/namespace/name.")
+    return declared, address.names[0]
 
 
 def _event_time(text: str | None) -> int | None:
@@ -154,13 +172,12 @@ def _each_line(encode: Callable[[bytes], Encoded]) -> Iterator[Encoded]:
         sent += 1
 
 
-def _require_topic(topic: Topic) -> None:
+def _require_topic(topic: Topic, address: str) -> None:
     """Create a declared topic if the broker lacks it."""
     from lakehouse.messages.publish import create_topic
     from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError, namespace_of
 
     _require_broker()
-    address = _address(topic.name)
     with PulsarAdmin(current.settings.connection) as admin:
         try:
             admin.partitions(address)
@@ -200,8 +217,8 @@ def consume(
     from pulsar_spark.broker.admin import TopicNotFoundError
 
     _require_broker()
-    address = _address(topic)
-    decoder = Decoder(current.settings, address, current.topics.topics.get(topic))
+    declared, address = _on_broker(topic)
+    decoder = Decoder(current.settings, address, declared)
     try:
         tail = Tail(current.settings, address)
     except TopicNotFoundError as error:

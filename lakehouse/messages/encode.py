@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from lake.topics.address import Address
 from lake.topics.topic import FieldSpec, Topic, snake_case
 from pulsar_spark.errors import LakehouseError
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 OMIT = ""
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+NOWHERE = Address()  # enough for a declaration of one topic
 UNSENT = ("publish_time", "topic")  # set by the client and the broker
 BAD_CELL = (ValueError, TypeError, KeyError)
 REMEDY = "Correct the row, or leave such rows out with --skip-bad."
@@ -32,12 +34,14 @@ class Encoded(NamedTuple):
     key: the message key; None for a message that concerns all keys.
     event_time_ms: epoch milliseconds; None if the message has no event time, or one before 1970,
         which Pulsar cannot carry.
+    topic: the full name of the topic to send it to, if the declaration has several.
     """
 
     key: str | None
     event_time_ms: int | None
     value: bytes
     properties: Mapping[str, str] = NO_PROPERTIES
+    topic: str | None = None
 
 
 def why_not_sent(topic: Topic) -> str | None:
@@ -54,6 +58,11 @@ def why_not_sent(topic: Topic) -> str | None:
         return (
             f"is declared with envelope = '{topic.envelope}', but `lakehouse publish` sends rows "
             "without an envelope"
+        )
+    if topic.has_several and topic_field(topic) is None:
+        return (
+            "is read from several topics, but has no field with from_message = 'topic', whose "
+            "values would tell where to send each row"
         )
     return None
 
@@ -104,9 +113,12 @@ class RowEncoder:
         EncodeError: the file has no column for a required field.
     """
 
-    def __init__(self, topic: Topic, columns: Sequence[str], file: str) -> None:
+    def __init__(
+        self, topic: Topic, columns: Sequence[str], file: str, address: Address = NOWHERE
+    ) -> None:
         self._topic = topic
         self._file = file
+        self._address = address
         self._columns = {name: _column(topic, name, columns, file) for name in sent_fields(topic)}
         self._key_columns = [_needed(topic, name, columns, file) for name in key_fields(topic)]
         self._fragments = [
@@ -121,7 +133,7 @@ class RowEncoder:
         Raises:
             RowError: a cell does not fit its field. Names file, line and column.
         """
-        parts, properties = [], {}
+        parts, properties, to = [], {}, None
         for name, column, to_json in self._fragments:
             cell, spec = row[column], self._topic.fields[name]
             try:
@@ -134,9 +146,13 @@ class RowEncoder:
                 parts.append(f"{json.dumps(name)}:{text}")
             elif spec.message_property:
                 properties[spec.message_property] = _bare(text)
+            elif spec.from_message == "topic":
+                to = self._address.named(cell)
+                if to is None:
+                    raise self._error(line, column, cell, f"name in {self._address}")
         key = "|".join(row[column] for column in self._key_columns)
         value = ("{" + ",".join(parts) + "}").encode()
-        return Encoded(key, self._event_time(row, line), value, properties)
+        return Encoded(key, self._event_time(row, line), value, properties, to)
 
     def _event_time(self, row: Mapping[str, str], line: int) -> int | None:
         column = self._columns.get(event_time_field(self._topic) or "")
@@ -153,18 +169,27 @@ class RowEncoder:
 
 
 def sent_fields(topic: Topic) -> list[str]:
-    """The fields that a producer sends: neither computed, nor set by the client or the broker."""
+    """The fields that a producer sends: neither computed, nor set by the client or the broker.
+
+    The name of the topic is sent if there are several, as it tells which one to send to.
+    """
+    chosen = topic_field(topic) if topic.has_several else None
     return [
         name
         for name, spec in topic.fields.items()
-        if spec.from_message not in UNSENT and not spec.sql
+        if name == chosen or (spec.from_message not in UNSENT and not spec.sql)
     ]
+
+
+def topic_field(topic: Topic) -> str | None:
+    """The field whose value is the name of the topic on the broker."""
+    return next((n for n, spec in topic.fields.items() if spec.from_message == "topic"), None)
 
 
 def key_fields(topic: Topic) -> list[str]:
     """The fields whose values, with `|` between them, are the message key."""
     from_key = [name for name, spec in topic.fields.items() if spec.from_message == "key"]
-    return from_key or ([topic.message_key] if topic.message_key else topic.key)
+    return from_key or ([topic.message_key] if topic.message_key else topic.key_in_message_key)
 
 
 def event_time_field(topic: Topic) -> str | None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from lake.topics.topic import FieldSpec, Rule, Topic, snake_case
 from lake.topics.topic_file import TopicFile
-from lakehouse.messages.encode import cell_fits, sent_fields, why_not_sent
+from lakehouse.messages.encode import cell_fits, sent_fields, topic_field, why_not_sent
 from lakehouse.messages.plausible.cells import (
     DAY_MS,
     HOUR_MS,
@@ -98,6 +98,8 @@ def generate(
 def _why_not(topic: Topic) -> str | None:
     if why := why_not_sent(topic):
         return why
+    if topic.pattern:
+        return "is read from topics that match a pattern, so their names are not known"
     if topic.event_time and (kind := topic.fields[topic.event_time].type) not in TIMES:
         return f"has an event_time of type {kind}, which holds no time"
     return None
@@ -141,6 +143,7 @@ def _changes(topic: Topic, keys: Keys, rng: random.Random, plan: list[_Change]) 
     """The rows of a changelog. An update changes one or two fields of the row before."""
     ruled = {rule.field for rule in (topic.delete, topic.truncate) if isinstance(rule, Rule)}
     taken = {*topic.key, *topic.sequence, topic.event_time, topic.merged_into, *ruled}
+    taken.add(topic_field(topic))
     free = [name for name in topic.fields if name not in taken]
     changing = [name for name in free if not is_fixed(name)]
     gone = {change.number for change in plan if change.end == "deleted"}
@@ -162,7 +165,7 @@ def _changes(topic: Topic, keys: Keys, rng: random.Random, plan: list[_Change]) 
             row[topic.event_time] = time_cell(topic.fields[topic.event_time].type, moment)
         for name in {*topic.sequence} - {topic.event_time}:
             row[name] = rising_cell(topic.fields[name].type, row_number, moment)
-        row |= keys.cells(topic, change.number)
+        row |= keys.cells(topic, change.number) | _sent_to(topic, change.number)
         latest[change.number] = row
         yield row
 
@@ -195,7 +198,7 @@ def _events(topic: Topic, keys: Keys, rng: random.Random, count: int, late: floa
             moment -= int((in_a_row + 2) * step) + HOUR_MS + days * DAY_MS
             moment -= rng.randrange(23 * HOUR_MS)
         row = {name: _free(topic, name, rng, moment, keys) for name in topic.fields}
-        row |= keys.cells(topic, index + 1)
+        row |= keys.cells(topic, index + 1) | _sent_to(topic, index)
         for lookup in reversed(topic.lookups.values()):  # the first one of a field decides
             known, unknown = keys.known(lookup.topic, moment), rng.random() < UNKNOWN
             number = known + 1 - int(1 + known * rng.random() ** 2)  # newer keys are more popular
@@ -205,6 +208,12 @@ def _events(topic: Topic, keys: Keys, rng: random.Random, count: int, late: floa
         if topic.event_time:
             row[topic.event_time] = time_cell(topic.fields[topic.event_time].type, moment)
         yield row
+
+
+def _sent_to(topic: Topic, number: int) -> Row:
+    """The field that says which of several topics the row is sent to, and that topic."""
+    name = topic_field(topic)
+    return {name: topic.topic[number % len(topic.topic)]} if name and topic.has_several else {}
 
 
 def _free(topic: Topic, name: str, rng: random.Random, moment: int, keys: Keys) -> str:

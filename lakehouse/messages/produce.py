@@ -37,9 +37,9 @@ def send(settings: LakeSettings, address: str, messages: Iterable[Encoded]) -> i
     try:
         producer = client.create_producer(address, block_if_queue_full=True)
         try:
-            for key, event_time, payload, properties in messages:
-                options = {"partition_key": key, "event_timestamp": event_time}
-                producer.send_async(payload, confirmed, dict(properties) or None, **options)
+            for each in messages:
+                options = {"partition_key": each.key, "event_timestamp": each.event_time_ms}
+                producer.send_async(each.value, confirmed, dict(each.properties) or None, **options)
                 sent += 1
         finally:
             producer.flush()

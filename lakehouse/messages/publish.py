@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pulsar
 
+from lake.topics.address import Address
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.encode import (
+    NOWHERE,
     REMEDY,
     Encoded,
     EncodeError,
@@ -21,7 +23,7 @@ from lakehouse.messages.encode import (
     why_not_sent,
 )
 from lakehouse.messages.token_bucket import TokenBucket
-from pulsar_spark.broker.admin import PulsarAdmin, namespace_of
+from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import BrokerError, SettingsError
 
 if TYPE_CHECKING:  # `lakehouse produce` reads no tables
@@ -33,13 +35,17 @@ REPORT_EVERY = 5_000
 
 
 def create_topics(lake: Lake) -> None:
-    """Create the declared topics and their namespaces, with unlimited retention for changelogs."""
+    """Create the declared topics and their namespaces, with unlimited retention for changelogs.
+
+    For a pattern, only the namespace is created.
+    """
     with PulsarAdmin(lake.settings.connection) as admin:
-        addresses = {name: lake.address(name) for name in lake.topics.topics}
-        for namespace in dict.fromkeys(map(namespace_of, addresses.values())):
+        addresses = [lake.address(name) for name in lake.topics.topics]
+        for namespace in dict.fromkeys(each for found in addresses for each in found.namespaces):
             admin.ensure_namespace(namespace)
         for topic in lake.topics.topics.values():
-            create_topic(admin, addresses[topic.name], topic)
+            for name in lake.address(topic.name).names:
+                create_topic(admin, name, topic)
 
 
 def create_topic(admin: PulsarAdmin, address: str, topic: Topic) -> None:
@@ -110,7 +116,7 @@ def publish(
             topic.name: _publish_file(
                 client,
                 lake.address(topic.name),
-                _paced(messages(topic, file, on_bad), bucket),
+                _paced(messages(topic, file, on_bad, lake.address(topic.name)), bucket),
                 partial(progress or _no_progress, topic.name),
             )
             for topic, file in files
@@ -129,26 +135,29 @@ def _no_progress(_: str, __: int) -> None:
 
 
 def _publish_file(
-    client: Any, name: str, outgoing: Iterator[Encoded], progress: Callable[[int], None]
+    client: Any, address: Address, outgoing: Iterator[Encoded], progress: Callable[[int], None]
 ) -> int:
     failures: list[Any] = []
+    producers: dict[str, Any] = {}
 
     def confirmed(result: Any, _: Any) -> None:
         if result != pulsar.Result.Ok:
             failures.append(result)
 
-    producer = client.create_producer(
-        name,
-        block_if_queue_full=True,
-        max_pending_messages=20_000,
-        batching_enabled=True,
-        batching_max_messages=2_000,
-        batching_max_publish_delay_ms=5,
-        compression_type=pulsar.CompressionType.LZ4,
-    )
     sent = 0
-    for key, event_time, value, properties in outgoing:
-        producer.send_async(
+    for key, event_time, value, properties, topic in outgoing:
+        name = topic or address.names[0]
+        if name not in producers:
+            producers[name] = client.create_producer(
+                name,
+                block_if_queue_full=True,
+                max_pending_messages=20_000,
+                batching_enabled=True,
+                batching_max_messages=2_000,
+                batching_max_publish_delay_ms=5,
+                compression_type=pulsar.CompressionType.LZ4,
+            )
+        producers[name].send_async(
             *(value, confirmed, dict(properties) or None),
             partition_key=key,
             event_timestamp=event_time,
@@ -156,11 +165,12 @@ def _publish_file(
         sent += 1
         if sent % REPORT_EVERY == 0:
             progress(sent)
-    producer.flush()
-    producer.close()
+    for producer in producers.values():
+        producer.flush()
+        producer.close()
     if failures:
         message = (
-            f"{name}: the broker refused {len(failures)} of {sent} messages, the first with "
+            f"{address}: the broker refused {len(failures)} of {sent} messages, the first with "
             f"{failures[0]}."
         )
         raise BrokerError(message)
@@ -175,7 +185,9 @@ def _paced(outgoing: Iterator[Encoded], bucket: TokenBucket | None) -> Iterator[
         yield each
 
 
-def messages(topic: Topic, file: Path, on_bad: OnBad | None = None) -> Iterator[Encoded]:
+def messages(
+    topic: Topic, file: Path, on_bad: OnBad | None = None, address: Address = NOWHERE
+) -> Iterator[Encoded]:
     """The messages for the rows of a CSV file.
 
     Args:
@@ -183,6 +195,7 @@ def messages(topic: Topic, file: Path, on_bad: OnBad | None = None) -> Iterator[
         file: the file.
         on_bad: called with each row that does not fit; the row is then left out. None: the row
             raises its error.
+        address: where the topic is on the broker, if it has several.
 
     Raises:
         EncodeError: a column is missing, or the file is not CSV. Names file and line.
@@ -192,7 +205,7 @@ def messages(topic: Topic, file: Path, on_bad: OnBad | None = None) -> Iterator[
         with file.open(encoding="utf-8", newline="") as lines:
             rows = csv.DictReader(lines)
             try:
-                encoder = RowEncoder(topic, rows.fieldnames or [], str(file))
+                encoder = RowEncoder(topic, rows.fieldnames or [], str(file), address)
                 for row in rows:
                     try:
                         _check_cells(row, rows.fieldnames or [], f"{file}:{rows.line_num}")

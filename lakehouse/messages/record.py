@@ -83,10 +83,11 @@ def tombstone(topic: Topic, key: str) -> Encoded:
     if why:
         what = f"{topic.name}: the topic takes no tombstones, because {why}."
         raise RecordError(what, "Send a message that deletes the key, if the topic declares one.")
-    parts = [key] if len(topic.key) == 1 else key.split("|")
-    kinds = [topic.fields[name].type for name in topic.key]
+    names = topic.key_in_message_key
+    parts = [key] if len(names) == 1 else key.split("|")
+    kinds = [topic.fields[name].type for name in names]
     if len(parts) != len(kinds) or not all(map(accepts_key, kinds, parts)):
-        form = "|".join(f"<{name}: {kind}>" for name, kind in zip(topic.key, kinds, strict=True))
+        form = "|".join(f"<{name}: {kind}>" for name, kind in zip(names, kinds, strict=True))
         what = f"{topic.name}: '{key}' is not a key of the topic, whose keys have the form {form}."
         raise RecordError(what, "Correct --key.")
     return Encoded(key, None, b"")
@@ -161,7 +162,7 @@ def _needed(topic: Topic, op: str, row: dict[str, Any]) -> list[str]:
     if op == "t":
         return topic.sequence
     if op == "d":
-        return [*topic.key, *topic.sequence]
+        return [*topic.key_in_message_key, *topic.sequence]
     if topic.updates == "partial":
         identifying = (*topic.key, *topic.sequence)
         return [name for name in required if name in row or name in identifying]

@@ -335,14 +335,18 @@ def declared_topics(lake: Lake) -> Iterator[Finding]:
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in lake.topics.topics.values():
             check = f"topic {topic.name}"
+            address = lake.address(topic.name)
             create = "`lakehouse create-topics` creates what is missing."
+            missing = ""
             try:
-                count = len(admin.partitions(lake.address(topic.name)))
+                partitions = {}
+                for name in address.topics(admin):
+                    missing = name
+                    partitions[name] = len(admin.partitions(name))
                 refuse_other_address(lake, topic.name)
                 found = list(risks(admin, lake, topic.name, now))
             except TopicNotFoundError:
-                missing = f"{lake.address(topic.name)} does not exist"
-                yield Finding(check, "fail", missing, create)
+                yield Finding(check, "fail", f"{missing} does not exist", create)
                 continue
             except LakehouseError as error:  # from the broker, or the checkpoint is torn
                 refused = _refused(check, error)
@@ -350,12 +354,24 @@ def declared_topics(lake: Lake) -> Iterator[Finding]:
                 continue
             for risk in found:
                 yield Finding(check, "fail" if risk.is_near else "warn", risk.what, risk.remedy)
-            if count < topic.partitions:
-                few = f"{count} partitions, but {topic.partitions} are declared"
+            if not partitions:
+                yield Finding(
+                    *(check, "warn", f"the broker has no {address}"),
+                    "Bronze reads such topics as soon as they exist. Check the pattern if there "
+                    "should be one.",
+                )
+                continue
+            fewest = min(partitions, key=lambda name: partitions[name])
+            if partitions[fewest] < topic.partitions and not address.pattern:
+                which = f"{fewest} has " if topic.has_several else ""
+                few = f"{which}{partitions[fewest]} partitions, but {topic.partitions} are declared"
                 yield Finding(check, "warn", few, create)
             elif not found:
+                count, several = sum(partitions.values()), f"{len(partitions)} topics, "
                 yield Finding(
-                    check, "ok", f"{count} partitions; keeps messages that have not landed"
+                    *(check, "ok"),
+                    f"{several if topic.has_several else ''}{count} partitions; keeps messages "
+                    "that have not landed",
                 )
 
 

@@ -85,7 +85,8 @@ def _drop_subscriptions(lake: Lake) -> None:
             checkpoint = checkpoint_id(lake.settings, f"bronze.{topic.name}")
             if checkpoint is None:
                 continue
-            for name in {lake.address(topic.name), *landed_topics(lake.settings, topic.name)}:
+            declared = lake.address(topic.name).topics(admin)
+            for name in {*declared, *landed_topics(lake.settings, topic.name)}:
                 with contextlib.suppress(TopicNotFoundError):
                     for partition in admin.partitions(name):
                         admin.delete_subscription(partition, subscription(checkpoint))

@@ -29,6 +29,7 @@ from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.storage import is_there
 from lake.tables.table import Table
+from lake.topics.address import Address
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.offsets import START, Offset, Position, from_json
@@ -49,8 +50,8 @@ class Savepoint(BaseModel):
     """A savepoint, as stored in its file.
 
     versions: Delta version by table name. places: the position of each query, None if it had read
-    nothing yet. addresses: the full name on the broker of each topic; absent from the savepoints of
-    older versions, whose topics were all in the namespace of the settings.
+    nothing yet. addresses: the address on the broker of each topic, as text; absent from the
+    savepoints of older versions, whose topics were all in the namespace of the settings.
     """
 
     name: str
@@ -71,9 +72,9 @@ class Savepoint(BaseModel):
         layers = (name.partition(".") for name in self.places)
         return [topic for layer, _, topic in layers if layer == "bronze"]
 
-    def address(self, lake: Lake, topic: str) -> str:
-        """The full name that a topic had on the broker. It may not be declared any more."""
-        return self.addresses.get(topic) or lake.settings.full_topic(topic)
+    def address(self, lake: Lake, topic: str) -> Address:
+        """Where a topic was on the broker. It may not be declared any more."""
+        return Address.parse(self.addresses.get(topic) or lake.settings.full_topic(topic))
 
     def positions(
         self, lake: Lake, topic: str, admin: PulsarAdmin
@@ -84,8 +85,9 @@ class Savepoint(BaseModel):
             TopicNotFoundError: the broker does not have the topic.
         """
         offset = self.bronze_offset(topic)
-        for partition in admin.partitions(self.address(lake, topic)):
-            yield partition, offset.get(partition, START)
+        for name in self.address(lake, topic).topics(admin):
+            for partition in admin.partitions(name):
+                yield partition, offset.get(partition, START)
 
 
 def savepoints(settings: LakeSettings) -> list[Savepoint]:
@@ -135,7 +137,7 @@ def create(lake: Lake, name: str) -> Savepoint:
         silver_batch=snapshot.silver_batch,
         versions={**snapshot.versions, **versions},
         places=places,
-        addresses={topic: lake.address(topic) for topic in lake.topics.topics},
+        addresses={topic: str(lake.address(topic)) for topic in lake.topics.topics},
     )
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in savepoint.topics:
@@ -348,9 +350,11 @@ def _keeps(lake: Lake, topic: str, partition: str, kept: Position, at: Position)
     """
     if at != START:
         return kept <= at
-    number = split_partition(partition)[1]
+    name, number = split_partition(partition)
     place = ["ledger", "entry"]
-    landed = lake.table(bronze_table(topic)).arrow.rows(place, f"partition = {number}")
+    quoted = name.replace("'", "''")
+    condition = f"partition = {number} AND topic = '{quoted}'"
+    landed = lake.table(bronze_table(topic)).arrow.rows(place, condition)
     return all(Position(row["ledger"], row["entry"]) > kept for row in landed)
 
 

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -25,6 +25,12 @@ class Schema(NamedTuple):
 
     type: str
     definition: str
+
+
+# By the full name of the topic on the broker if its declaration has several, else None, and by
+# version: each topic has versions of its own.
+Version: TypeAlias = tuple[str | None, int]
+Schemas: TypeAlias = Mapping[Version, Schema]
 
 
 class PayloadError(Exception):

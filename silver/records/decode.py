@@ -6,7 +6,6 @@ Money: `decimal(p,s)` takes the JSON number exactly as written and rounds it onc
 declared scale: 13.750000000000002 becomes 13.75, 0.005 becomes 0.01.
 """
 
-from collections.abc import Mapping
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame
@@ -17,7 +16,7 @@ from lake.topics.topic import Rule, Topic, hash_column, snake_case
 from pulsar_spark.schema import ORDER_FIELDS
 from silver.contract.columns import CAME, PRESENT, REASON, as_it_came
 from silver.contract.tables import sql_type
-from silver.records.by_schema import Schema
+from silver.records.by_schema import Schemas
 from silver.records.computed import Computed
 from silver.records.masking import hashes
 from silver.records.parse import as_sent, at_path, steps, value
@@ -34,7 +33,7 @@ class Decoder:
     def __init__(
         self,
         topic: Topic,
-        schemas: Mapping[int, Schema] = MappingProxyType({}),
+        schemas: Schemas = MappingProxyType({}),
         secret: PseudonymSecret | None = None,
     ) -> None:
         """Build the columns.

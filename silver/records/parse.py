@@ -24,7 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from lake.topics.topic import TIMES, FieldSpec, Topic
 from silver.contract.tables import sql_type
-from silver.records.by_schema import Schema
+from silver.records.by_schema import Schemas
 from silver.records.field_types import (
     ESCAPED,
     has_escaped_name,
@@ -42,7 +42,7 @@ CORRUPT = "_corrupt"
 UPSERTS = ("c", "u", "r")
 
 
-def steps(topic: Topic, schemas: Mapping[int, Schema]) -> list[dict[str, Column]]:
+def steps(topic: Topic, schemas: Schemas) -> list[dict[str, Column]]:
     """The columns to add to messages, step by step. Each step needs the columns of earlier steps.
 
     Args:
@@ -73,7 +73,7 @@ def value(topic: Topic, name: str) -> Column:
     if spec.absent is not None:
         found = F.when(~_is_absent(topic, name), found)
     if name in topic.key:  # a tombstone or a bare value has its key only in the message key
-        from_key = F.get("_key", F.lit(topic.key.index(name)))
+        from_key = F.get("_key", F.lit(topic.key_in_message_key.index(name)))
         if topic.envelope:  # with an envelope, the message key may be a JSON object
             from_key = F.coalesce(F.get_json_object("key", f"$.{name}"), from_key)
         return F.when(has_key_outside(topic), value_of_text(from_key, spec)).otherwise(found)
@@ -182,12 +182,13 @@ def _is_odd(topic: Topic) -> Column:
 
 
 def _parts_of_key(topic: Topic) -> Column:
-    """The parts of the message key, one for each field of the topic's key.
+    """The parts of the message key, one for each field of the topic's key that it has.
 
     NULL if the key is in the payload, or if the number of parts is wrong.
     """
-    parts = F.array("key") if len(topic.key) == 1 else F.split(F.col("key"), r"\|")
-    return F.when(has_key_outside(topic) & (F.size(parts) == len(topic.key)), parts)
+    count = len(topic.key_in_message_key)
+    parts = F.array("key") if count == 1 else F.split(F.col("key"), r"\|")
+    return F.when(has_key_outside(topic) & (F.size(parts) == count), parts)
 
 
 def _values(topic: Topic) -> dict[str, Column]:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
 from lake.topics.topic import Topic
-from silver.records.by_schema import PayloadError, Schema, schema_of, text_of
+from silver.records.by_schema import PayloadError, Schema, Schemas, schema_of, text_of
 
 _MEMBER = re.compile(r'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*')
 UTF8 = "payload is not valid UTF-8"
@@ -48,12 +48,21 @@ def rewritten(
     return f"{{{','.join(f'{json.dumps(n)}:{v}' for n, v in found.items())}}}".encode()
 
 
-def text_of_payload(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
+def registered_topic(topic: Topic) -> Column:
+    """The full name of a message's topic if its declaration has several, else NULL.
+
+    Each topic has schema versions of its own.
+    """
+    return F.col("topic") if topic.has_several else F.lit(None).cast("string")
+
+
+def text_of_payload(topic: Topic, schemas: Schemas) -> Column:
     """The payload as JSON text, of type `TEXT_TYPE`. The text is NULL if the payload is empty.
 
     Args:
-        topic: the topic of the messages, which have the columns `payload` and `schema_version`.
-        schemas: the known versions of the topic's schema.
+        topic: the topic of the messages, which have the columns `topic`, `payload` and
+            `schema_version`.
+        schemas: the known versions of the topic's schema, as `SchemaRegistry.schemas` returns them.
     """
     if topic.format == "registry":
         return _by_registry(topic, schemas)
@@ -68,17 +77,20 @@ def text_of_payload(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
     return F.struct(*(F.when(present, part).alias(name) for name, part in parts.items()))
 
 
-def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
-    known = dict(schemas)
+def _by_registry(topic: Topic, schemas: Schemas) -> Column:
+    known: dict[str | None, dict[int, Schema]] = {}
+    for (source, version), schema in schemas.items():
+        known.setdefault(source, {})[version] = schema
     types = {name: spec.type for name, spec in topic.fields.items()}
 
-    def read(payloads: pa.Array, versions: pa.Array) -> pa.Array:
+    def read(payloads: pa.Array, versions: pa.Array, topics: pa.Array) -> pa.Array:
         rows = []
-        for payload, version in zip(payloads.to_pylist(), versions.to_pylist(), strict=True):
+        columns = (each.to_pylist() for each in (payloads, versions, topics))
+        for payload, version, source in zip(*columns, strict=True):
             row: tuple[str | None, bool, str | None] = (None, False, None)
             if payload:
                 try:
-                    schema = schema_of(known, version)
+                    schema = schema_of(known.get(source, {}), version)
                     row = (*text_of(payload, schema, topic.values, types=types), None)
                 except PayloadError as error:
                     row = (None, False, f"payload of schema version {version} {error}")
@@ -90,4 +102,4 @@ def _by_registry(topic: Topic, schemas: Mapping[int, Schema]) -> Column:
         )
 
     decoder = arrow_udf(read, TEXT_TYPE)  # type: ignore[call-overload]  # its stubs lack this form
-    return cast(Column, decoder("payload", "schema_version"))
+    return cast(Column, decoder("payload", "schema_version", registered_topic(topic)))

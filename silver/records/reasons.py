@@ -100,7 +100,8 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
         expected = expected & F.array_contains(PRESENT, name)
     if name in topic.key and topic.format != "json":
         outside = payload & has_key_outside(topic)
-        parts = F.lit(f"the message key does not have the form '{'|'.join(topic.key)}'")
+        form = "|".join(topic.key_in_message_key)
+        parts = F.lit(f"the message key does not have the form '{form}'")
         reasons = reasons.when(outside & F.col("_key").isNull(), parts)
         no_key = F.lit(f"part '{name}' of the message key is not of type {spec.type}")
         reasons = reasons.when(outside & value(topic, name).isNull(), no_key)

@@ -41,6 +41,8 @@ FREE = """
               arguments: {max_value: 0}
 """
 
+BY_BUILD = ("MERGE", "WRITE")  # rows that are all new are appended
+
 Readable = tuple[dict[str, list[str]], dict[str, int]]
 
 
@@ -84,9 +86,9 @@ class Staged:
         return DeltaTable(self._path).history(1)[0]
 
     def is_changed(self) -> bool:
-        """Whether the last commit since the start is the build's MERGE, not a repair before it."""
+        """Whether the last commit since the start is the build's, not a repair before it."""
         last = self.last_commit()
-        return bool(last["version"] > self._before and last["operation"] == "MERGE")
+        return bool(last["version"] > self._before and last["operation"] in BY_BUILD)
 
 
 def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path) -> Refused:
@@ -137,7 +139,7 @@ def interrupt(lake: ShopLake, shop_files: Path, folder: Path) -> Interrupted:
         ended.append(bare_dbt(settings, folder / "bare", "gold_build", "stg_orders"))
         last = staged.last_commit()
         sql = f"restore table gold_build.stg_orders to version as of {last['version'] - 1}"
-        assert last["operation"] == "MERGE", "the last commit is not the build's MERGE"
+        assert last["operation"] in BY_BUILD, "the last commit is not the build's"
         query_endpoint(settings, sql)
 
     with pytest.raises(GoldError) as disturbed:

@@ -26,7 +26,8 @@ class Keys:
 
     def count(self, topic: Topic) -> int:
         """How many keys a changelog has."""
-        return min(self._count, capacity(topic.fields[_distinct(topic, topic.key)].type))
+        distinct = _distinct(topic, topic.key_in_message_key)
+        return min(self._count, capacity(topic.fields[distinct].type))
 
     def count_of(self, name: str | None = None) -> int:
         """How many keys the changelog of this name has; without a name, the most that one has."""
@@ -48,14 +49,15 @@ class Keys:
 
     def cells(self, topic: Topic, number: int) -> dict[str, str]:
         """The key of a topic with a number. No two numbers have the same, as far as types allow."""
-        distinct = _distinct(topic, topic.key)
+        names = topic.key_in_message_key
+        distinct = _distinct(topic, names)
         return {
             name: key_cell(
                 topic.fields[name].type,
-                self._prefixes[topic.name] if len(topic.key) == 1 else stem(name, topic.name),
+                self._prefixes[topic.name] if len(names) == 1 else stem(name, topic.name),
                 number if name == distinct else 1 + (number - 1) // GROUP,
             )
-            for name in topic.key
+            for name in names
         }
 
 
@@ -83,7 +85,7 @@ def _prefixes(topics: TopicFile) -> dict[str, str]:
     It is the name of the first field that refers to the topic, else that of its own key. Topics to
     which one field refers must have the same.
     """
-    found = {name: stem(topic.key[0], name) for name, topic in topics.topics.items()}
+    found = {name: stem(topic.key_in_message_key[0], name) for name, topic in topics.topics.items()}
     together = []
     for topic in reversed(topics.events()):
         for lookup in reversed(topic.lookups.values()):

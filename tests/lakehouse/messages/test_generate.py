@@ -22,7 +22,7 @@ from types_model import RefusedError, read_json, value_of
 from lake.settings.settings import load_settings
 from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile, load_topics
-from lakehouse.messages.encode import Encoded, RowEncoder
+from lakehouse.messages.encode import Encoded, RowEncoder, RowError
 from lakehouse.messages.generate import EVENTS, KEYS, generate
 from pulsar_spark.errors import SettingsError
 
@@ -426,3 +426,51 @@ def messages(topics: TopicFile, folder: Path) -> Iterator[Message]:
     for name, topic in topics.topics.items():
         for entry, each in enumerate(encoded(topic, folder)):
             yield Message(name, Position(1, entry, 0, 0), each.key, each.value)
+
+
+SEVERAL = """
+[topics.sales]
+kind = "events"
+key = ["shop", "id"]
+topic = ["persistent://acme/prod/sales-eu", "sales-us"]
+[topics.sales.fields]
+shop = { type = "string", from_message = "topic" }
+id = "long"
+
+[topics.visits]
+kind = "events"
+key = ["id"]
+topic = ["a", "b"]
+fields = { id = "long" }
+
+[topics.readings]
+kind = "events"
+key = ["device", "id"]
+pattern = "device-.*"
+[topics.readings.fields]
+device = { type = "string", from_message = "topic" }
+id = "long"
+"""
+
+
+def test_rows_for_several_topics_name_the_one_that_they_are_sent_to(tmp_path: Path) -> None:
+    topics = declared(tmp_path, SEVERAL)
+    found = generate(topics, tmp_path, 0.001)
+    assert found.rows == {"sales": 50}
+    assert [each.partition(" has no file, because the topic ")[::2] for each in found.remarks] == [
+        (
+            "visits",
+            "is read from several topics, but has no field with from_message = 'topic', whose "
+            "values would tell where to send each row.",
+        ),
+        ("readings", "is read from topics that match a pattern, so their names are not known."),
+    ]
+    sent = rows(tmp_path / "sales.csv")
+    address = topics.addresses("our/own")["sales"]
+    encoder = RowEncoder(topics.topics["sales"], [*sent[0]], "sales.csv", address)
+    messages = [encoder.encode(row, line) for line, row in enumerate(sent, start=2)]
+    assert {each.topic for each in messages} == {*address.names}
+    assert all(each.value == f'{{"id":{each.key}}}'.encode() for each in messages)
+    assert len({(each.topic, each.key) for each in messages}) == 50
+    with pytest.raises(RowError, match="sales.csv:9: column 'shop' is empty"):
+        encoder.encode({**sent[0], "shop": ""}, 9)

@@ -31,6 +31,13 @@ event_time = "at"
 id = "long"
 at = "timestamp"
 """
+SEVERAL = """
+[topics.readings]
+kind = "events"
+key = ["id"]
+pattern = "device-.*"
+fields = { id = "long" }
+"""
 ADA = '{"id": 7, "name": "Ada"}'
 
 
@@ -42,7 +49,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> CommandLine:
-    (tmp_path / "topics.toml").write_text(TOPICS)
+    (tmp_path / "topics.toml").write_text(TOPICS + SEVERAL)
     return CommandLine(monkeypatch, capsys, settings, tmp_path / "topics.toml")
 
 
@@ -163,3 +170,15 @@ def test_an_error_of_the_broker_is_reported(broker: Broker, settings: LakeSettin
     absent = settings.model_copy(update={"pulsar_namespace": "public/none"})
     with pytest.raises(BrokerError, match="people: the broker at pulsar://.* did not accept a"):
         send(absent, absent.full_topic("people"), [Encoded("7", None, b"{}")])
+
+
+def test_one_of_several_topics_is_named_in_full(run: CommandLine, settings: LakeSettings) -> None:
+    refused = run("produce", "readings", '{"id": 1}')
+    assert refused.exit_code != 0
+    assert "declares 'readings' as several topics: topics matching" in refused.err
+    name = settings.full_topic("device-7")
+    assert run("produce", name, '{"id": 1}').exit_code == 0
+    assert [each[2] for each in sent(settings, "device-7")] == [b'{"id": 1}']
+    assert "several topics" in run("consume", "readings").err
+    assert '"payload": {"id": 1}' in run("consume", name, "--format", "json").out
+    assert "declares no topic" in run("produce", settings.full_topic("else"), "{}").err

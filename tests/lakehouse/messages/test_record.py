@@ -8,6 +8,7 @@ import pytest
 from topic import declared
 
 from lake.topics.topic import Topic
+from lakehouse.messages.encode import Encoded
 from lakehouse.messages.record import RecordError, checked, tombstone
 
 TEXT = """
@@ -196,7 +197,7 @@ def test_the_row_is_found_in_its_envelope(topics: dict[str, Topic]) -> None:
 
 
 def test_a_tombstone_needs_a_key_of_the_topic(topics: dict[str, Topic]) -> None:
-    assert tombstone(topics["pairs"], "7|true") == ("7|true", None, b"", {})
+    assert tombstone(topics["pairs"], "7|true") == Encoded("7|true", None, b"", {})
     assert tombstone(topics["rows"], "7").value == b""
     for name, key, says in (
         ("pairs", "7", r"'7' is not a key of the topic, .* form <a: int>\|<b: boolean>"),

@@ -72,9 +72,10 @@ def decoded(
     spark: SparkSession,
     declared: Topic,
     sent: Iterable[Sent],
-    schemas: Mapping[int, Schema] = MappingProxyType({}),
+    versions: Mapping[int, Schema] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """Return the decoded rows in message order; `_reason` is set for refused messages."""
+    schemas = {(None, version): schema for version, schema in versions.items()}
     found = Decoder(declared, schemas).rows(messages(spark, sent))
     rows: list[dict[str, Any]] = found.toArrow().to_pylist()
     return sorted(rows, key=lambda row: row["position"]["entry"])

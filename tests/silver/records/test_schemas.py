@@ -1,20 +1,18 @@
 """Tests payloads read by the topic's schema: Avro in several versions, primitives, bare values."""
 
 import datetime as dt
-import io
 import json
 import struct
-from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pulsar
 import pytest
 from _pulsar import SchemaType
 from java_client import JavaClient
 from pyspark.sql import SparkSession
+from registry import Raw, avro, record
 from shop_lake import ShopLake
 from topic import declared
 
@@ -79,17 +77,6 @@ note = "string"
 BORN, SINCE = dt.date(1815, 12, 10), dt.datetime(2026, 1, 2, 3, 4, 5, 6000, dt.timezone.utc)
 
 
-def record(**fields: Any) -> dict[str, Any]:
-    return {
-        "type": "record",
-        "name": "Person",
-        "fields": [
-            {"name": name, "type": kind, **({"default": None} if isinstance(kind, list) else {})}
-            for name, kind in fields.items()
-        ],
-    }
-
-
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}
 VERSIONS = [
     record(id="int", score="int"),
@@ -106,16 +93,6 @@ VERSIONS = [
     record(id="long", op="string"),
     record(id="string", score="double"),
 ]
-
-
-class Raw(pulsar.schema.Schema):  # type: ignore[misc]
-    """A schema of any kind, for already encoded payloads."""
-
-    def __init__(self, kind: Any, definition: Any = None) -> None:
-        super().__init__(bytes, kind, definition, "raw")
-
-    def encode(self, obj: bytes) -> bytes:
-        return obj
 
 
 class Registered(ShopLake):
@@ -155,12 +132,6 @@ class Registered(ShopLake):
     def reasons(self, topic: str) -> dict[str, str]:
         rows = self.rows("quarantine", f"topic = '{topic}'")
         return {row["key"]: row["reason"] for row in rows}
-
-
-def avro(schema: Mapping[str, Any], fields: Mapping[str, Any]) -> bytes:
-    content = io.BytesIO()
-    fastavro.schemaless_writer(content, dict(schema), dict(fields))
-    return content.getvalue()
 
 
 @pytest.fixture
