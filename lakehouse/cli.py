@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from lake import DISTRIBUTION
 from lake.settings.log_format import LogFormat
 from lake.streams.command import exit_with
-from lakehouse import DISTRIBUTION
 from lakehouse.commands import (
     doctor,
     forget,

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
+from lake.tables.format import mark_format
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
 from lake.tables.table import Table
@@ -282,8 +283,10 @@ def claim_tables(
 
     Raises:
         CheckpointError: the checkpoint is in use, is torn, or does not belong to these tables.
+        FormatError: a newer release has written the lake.
         LakehouseError: a table's columns cannot be changed to those that are declared.
     """
+    mark_format(lake.settings)
     checkpoint = claim(lake.settings, query)
     tables = [lake.table(spec) for spec in specs]
     try:

@@ -39,7 +39,7 @@ def show(form: Format = "table") -> None:
     kept = dt.timedelta(days=current.settings.history_days)
     rows = [
         (each.name, each.created_at, each.created_at + kept, each.silver_batch, len(each.versions))
-        for each in savepoints.savepoints(current.settings)
+        for each in savepoints.savepoints(current.lake.settings)
     ]
     print_rows(header, rows, form)
 

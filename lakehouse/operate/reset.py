@@ -10,8 +10,9 @@ from gold.lock import alone
 from gold.tables import published_tables
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id, claim, interrupted
+from lake.tables.format import format_file
 from lake.tables.lake import Lake
-from lake.tables.storage import delete, in_bucket, is_there
+from lake.tables.storage import delete, delete_file, in_bucket, is_there
 from lakehouse.runtime.broker import broker_answers, left_over_broker
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import SettingsError
@@ -35,6 +36,13 @@ def _layers(settings: LakeSettings) -> list[str]:
     if not in_bucket(settings):
         return []
     return [place for place in _places(settings) if is_there(settings, place)]
+
+
+def _delete_format(settings: LakeSettings) -> None:
+    """Delete the note of a bucket's format. In a folder, it goes with the lake."""
+    note = format_file(settings)
+    if in_bucket(settings) and is_there(settings, note):
+        delete_file(settings, note)
 
 
 def _places(settings: LakeSettings) -> list[str]:
@@ -73,6 +81,7 @@ def reset(lake: Lake) -> None:
         # Tables go before the checkpoints, which stop streams from starting.
         for place in _places(lake.settings):
             delete(lake.settings, place)
+        _delete_format(lake.settings)
         for folder in _folders(lake.settings):
             shutil.rmtree(folder)
         for checkpoint in held:

@@ -25,6 +25,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, checkpoint_id, claim, interrupted
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.rewind import Place, move
+from lake.tables.format import FIRST, FORMAT, FormatError, release
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.storage import is_there
@@ -48,7 +49,7 @@ class _NotSettledError(LakehouseError):
 class Savepoint(BaseModel):
     """A savepoint, as stored in its file.
 
-    versions: Delta version by table name. places: the position of each query, None if it had read
+    format: that of the lake. versions: Delta version by table name. places: the position of each query, None if it had read
     nothing yet. addresses: the full name on the broker of each topic; absent from the savepoints of
     older versions, whose topics were all in the namespace of the settings.
     """
@@ -59,6 +60,7 @@ class Savepoint(BaseModel):
     versions: dict[str, int]
     places: dict[str, Place | None]
     addresses: dict[str, str] = {}
+    format: int = FIRST
 
     def bronze_offset(self, topic: str) -> Offset:
         """The offset in a topic up to which bronze had read it, empty if it had read nothing."""
@@ -136,6 +138,7 @@ def create(lake: Lake, name: str) -> Savepoint:
         versions={**snapshot.versions, **versions},
         places=places,
         addresses={topic: lake.address(topic) for topic in lake.topics.topics},
+        format=FORMAT,
     )
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in savepoint.topics:
@@ -186,11 +189,13 @@ def restore(spark: SparkSession, lake: Lake, name: str) -> None:
     Raises:
         SettingsError: there is no such savepoint, or topics were added, removed or given another
             address since.
+        FormatError: the savepoint is of a lake of another format.
         CheckpointError: a stream is running, or another command was interrupted.
         GoldError: gold is being built.
         LakehouseError: the old version of a table is no longer kept. Nothing is changed then.
     """
     savepoint = _find(lake.settings, name)
+    _require_same_format(savepoint)
     _require_same_tables(lake, savepoint)
     tables = {name: lake.named(*name.split(".")) for name in sorted(savepoint.versions)}
     command = _restoring(name)
@@ -207,6 +212,16 @@ def restore(spark: SparkSession, lake: Lake, name: str) -> None:
         _move_streams(lake, savepoint, checkpoints)
         for checkpoint in checkpoints.values():
             checkpoint.expect(None)
+
+
+def _require_same_format(savepoint: Savepoint) -> None:
+    if savepoint.format != FORMAT:
+        message = (
+            f"The savepoint '{savepoint.name}' is of format {savepoint.format}, and this release "
+            f"({release()}) writes format {FORMAT}. Nothing was changed."
+        )
+        remedy = "Restore it with the release that created it, or drop it."
+        raise FormatError(message, remedy)
 
 
 def _require_same_tables(lake: Lake, savepoint: Savepoint) -> None:

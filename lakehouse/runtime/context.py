@@ -41,6 +41,7 @@ class Context:
         self._log_format = log_format
         self._read: tuple[LakeSettings, TopicFile] | None = None
         self._lake: Lake | None = None
+        self._is_known = False
 
     @property
     def settings(self) -> LakeSettings:
@@ -62,7 +63,22 @@ class Context:
 
     @property
     def lake(self) -> Lake:
-        """The lake.
+        """The lake, whose format this release knows.
+
+        Raises:
+            FormatError: a newer release has written the lake.
+            SettingsError: a setting or the topic file is wrong.
+        """
+        from lake.tables.format import require_known_format
+
+        if not self._is_known:
+            require_known_format(self.settings)
+            self._is_known = True
+        return self.lake_of_any_format
+
+    @property
+    def lake_of_any_format(self) -> Lake:
+        """The lake, for a command that reports its format.
 
         Raises:
             SettingsError: a setting or the topic file is wrong.

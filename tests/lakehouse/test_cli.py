@@ -358,3 +358,28 @@ def test_gold_leaves_the_sql_port_to_up_unless_asked_to_serve(
     assert served == built
     assert served[0] != port
     assert served[1] == port
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("demo", "up", "bronze", "silver", "gold", "gold explain m", "plan", "status", "report"),
+        *("reset --yes", "sql select", "forget 1 --reason r --yes", "replay --table silver"),
+        *("savepoint create s", "savepoint list", "savepoint restore s", "savepoint drop s"),
+        *("quarantine list", "quarantine show", "quarantine replay", "quarantine discard"),
+        *("publish-table silver.a t --key id", "doctor"),
+    ],
+)
+def test_the_lake_of_a_newer_release_is_refused(
+    run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Path(".lakehouse", "lake")
+    lake.mkdir(parents=True)
+    (lake / "format.json").write_text('{"format": 99, "release": "7.3.0"}')
+    monkeypatch.setattr("lakehouse.runtime.broker.require_broker", lambda _: None)
+    outcome = run(*command.split())
+    said = " ".join(f"{outcome.out} {outcome.err}".split())
+    assert outcome.exit_code == (1 if command == "doctor" else 2), said
+    assert "format 99" in said
+    assert "7.3.0" in said
+    assert [file.name for file in lake.iterdir()] == ["format.json"]
