@@ -34,13 +34,12 @@ from lake.observe.batch_metrics import BatchMetrics
 from lake.observe.lineage import Flow, State, StreamRuns
 from lake.observe.metrics import restarted
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import Checkpoint, Running, last_commit
+from lake.streams.checkpoint import GIVEN_UP, Checkpoint, Running, last_commit
 from lake.streams.failures import NO_SPARK, explain, may_pass
 from pulsar_spark.errors import LakehouseError
 
 POLL_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 300
-GIVEN_UP = "lakehouse.given-up"
 
 log = structlog.get_logger()
 

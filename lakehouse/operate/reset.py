@@ -9,7 +9,7 @@ from gold.catalog import LAYERS, own_schemas
 from gold.lock import alone
 from gold.tables import published_tables
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import checkpoint_id, claim, interrupted
+from lake.streams.checkpoint import claim, interrupted, reader_id
 from lake.tables.format import format_file
 from lake.tables.lake import Lake
 from lake.tables.storage import delete, delete_file, in_bucket, is_there
@@ -54,8 +54,8 @@ def _places(settings: LakeSettings) -> list[str]:
 def reset(lake: Lake) -> None:
     """Delete tables, checkpoints and the embedded broker's data.
 
-    On an external broker the topics stay, but the subscriptions that kept messages for this lake
-    are deleted.
+    On an external broker the topics stay, but the subscriptions that kept messages for this lake,
+    its savepoints and its backups are deleted.
 
     Raises:
         SettingsError: the embedded broker of this home folder is running.
@@ -91,10 +91,12 @@ def reset(lake: Lake) -> None:
 def _drop_subscriptions(lake: Lake) -> None:
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in lake.topics.topics.values():
-            checkpoint = checkpoint_id(lake.settings, f"bronze.{topic.name}")
-            if checkpoint is None:
+            reader = reader_id(lake.settings, f"bronze.{topic.name}")
+            if reader is None:
                 continue
             for name in {lake.address(topic.name), *landed_topics(lake.settings, topic.name)}:
                 with contextlib.suppress(TopicNotFoundError):
                     for partition in admin.partitions(name):
-                        admin.delete_subscription(partition, subscription(checkpoint))
+                        for cursor in admin.state(partition).cursors:
+                            if cursor.startswith(subscription(reader)):
+                                admin.delete_subscription(partition, cursor)

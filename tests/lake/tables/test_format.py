@@ -66,7 +66,13 @@ def test_a_newer_lake_is_refused_with_both_releases_and_unchanged(tmp_path: Path
         with pytest.raises(FormatError) as error:
             refused(settings)
         said = f"{error.value.what} {error.value.remedy}"
-        for part in (str(settings.lake_dir), "format 99", "release 7.3.0", f"release {OWN}", "to 1"):
+        for part in (
+            str(settings.lake_dir),
+            "format 99",
+            "release 7.3.0",
+            f"release {OWN}",
+            "to 1",
+        ):
             assert part in said, said
         assert "Install release 7.3.0 or a later one." in said
     assert json.loads(file.read_text()) == NEWER

@@ -30,7 +30,9 @@ def table(tmp_path: Path) -> Path:
     """A table with appends, deletes, two checkpoints of the log and files of no version."""
     folder = tmp_path / "a table"
     for number in range(12):
-        write_deltalake(folder, pa.table({"n": [number], "day": [f"d {number % 2}"]}), mode="append")
+        write_deltalake(
+            folder, pa.table({"n": [number], "day": [f"d {number % 2}"]}), mode="append"
+        )
         if number in (3, 7):
             DeltaTable(folder).create_checkpoint()
         if number == 5:
