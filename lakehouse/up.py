@@ -134,7 +134,8 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
 def _announce(settings: LakeSettings) -> None:
     connect = f"  Spark Connect: [bold]sc://{settings.connect_host}:{settings.connect_port}[/bold]"
     err.print(
-        f"\nRunning. Pulsar: [bold]{settings.pulsar_url}[/bold]  "
+        f"\nRunning. Home: [bold]{settings.home_dir}[/bold]  "
+        f"Pulsar: [bold]{settings.pulsar_url}[/bold]  "
         f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}"
         f"{'/;ssl=true' if settings.sql_tls else ''}[/bold]"
         f"{connect if settings.connect_port else ''}\n"

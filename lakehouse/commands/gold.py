@@ -87,6 +87,8 @@ def _endpoint(*, serve: bool = False) -> Iterator[tuple[Lake, bool]]:
     if not serve and endpoint_running(current.settings):
         yield current.lake, False
         return
+    if serve:
+        current.choose_ports(broker=False)
     settings = current.settings if serve else with_own_sql_port(current.settings)
     lake = Lake(settings, current.topics)
     with spark_session(settings, "lakehouse-gold") as spark:

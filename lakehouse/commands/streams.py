@@ -24,6 +24,7 @@ def demo(
     from lakehouse.demo import demo
     from lakehouse.warm_up import warm_up_later
 
+    current.choose_ports(broker=True)
     with _metrics() if keep_running else nullcontext():
         demo(current.lake, data=data, scale=scale, seed=seed, keep_running=keep_running)
     warm_up_later(current.settings)
@@ -37,6 +38,7 @@ def up() -> None:
     from lakehouse.up import up
     from lakehouse.warm_up import warm_up_later
 
+    current.choose_ports(broker=True)
     try:
         with _metrics():
             up(current.lake)

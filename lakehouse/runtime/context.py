@@ -89,6 +89,23 @@ class Context:
             self._lake = Lake(*self._settings_and_topics())
         return self._lake
 
+    def choose_ports(self, *, broker: bool) -> None:
+        """Choose the ports of this run's services, where the settings name none, and keep them.
+
+        Args:
+            broker: whether the command starts the embedded broker if no broker answers.
+
+        Raises:
+            SettingsError: a setting or the topic file is wrong.
+            LakehouseError: the file with the ports of the home is torn.
+        """
+        from lakehouse.runtime.broker import broker_answers
+        from lakehouse.runtime.ports import choose_ports
+
+        settings, topics = self._settings_and_topics()
+        embeds = broker and not broker_answers(settings)
+        self._read, self._lake = (choose_ports(settings, broker=embeds), topics), None
+
     def _settings_and_topics(self) -> tuple[LakeSettings, TopicFile]:
         """Read the settings and the topics with the first use, and set the logs' format."""
         from lake.observe.logs import configure_logs

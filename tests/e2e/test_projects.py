@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from live_shop import until
 from project import Project
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
@@ -265,3 +266,31 @@ def forget_a_customer(project: Project) -> None:
         )
         == 1
     )
+
+
+@pytest.mark.nightly
+def test_two_projects_run_side_by_side_and_keep_their_ports(tmp_path: Path) -> None:
+    """Neither names a port. Each command finds the services of the project in its folder."""
+    one, two = (Project(tmp_path / name, ports=False) for name in ("one", "two"))
+    with one.up(), two.up():
+        chosen = [ports_of(each) for each in (one, two)]
+        assert len({*chosen[0].values(), *chosen[1].values()}) == 6
+        for number, each in enumerate((one, two)):
+            sensor = {"id": f"s{number}", "site": f"site {number}"}
+            each.run("produce", "sensors", json.dumps(sensor))
+            assert str(chosen[number]["broker"]) in (each.folder / "up.log").read_text()
+        for number, each in enumerate((one, two)):
+            sql = "select id from silver.sensors"
+            until(
+                lambda: json.loads(each.run("sql", "--format", "json", sql)) != [],  # noqa: B023
+                "the row of the project",
+            )
+            assert json.loads(each.run("sql", "--format", "json", sql)) == [{"id": f"s{number}"}]
+    with two.up():  # alone, and before the other project
+        assert ports_of(two) == chosen[1]
+        assert "sensors" in two.run("status")
+
+
+def ports_of(project: Project) -> dict[str, int]:
+    stored: dict[str, int] = json.loads((project.folder / ".lakehouse" / "ports.json").read_text())
+    return stored

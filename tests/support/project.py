@@ -24,17 +24,19 @@ SECONDS = 300
 class Project:
     """A project in a new folder, with ports of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """Make the project with `lakehouse init NAME`."""
-        ports = {name: free_port() for name in ("broker", "admin", "sql")}
+    def __init__(self, folder: Path, *options: str, ports: bool = True) -> None:
+        """Make the project with `lakehouse init NAME`. Without `ports`, it chooses them itself."""
         self.env = {
             **os.environ,
             "PATH": f"{LAKEHOUSE.parent}{os.pathsep}{os.environ['PATH']}",
-            "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{ports['broker']}",
-            "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{ports['admin']}",
-            "LAKEHOUSE_SQL_PORT": str(ports["sql"]),
             "LAKEHOUSE_PSEUDONYM_SECRET": SECRET,
         }
+        if ports:
+            self.env |= {
+                "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{free_port()}",
+                "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",
+                "LAKEHOUSE_SQL_PORT": str(free_port()),
+            }
         self.folder = folder.parent
         self.printed = self.run("init", folder.name, *options)
         self.folder = folder
