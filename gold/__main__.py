@@ -38,7 +38,7 @@ def main(
     if available_now or select or full_refresh:
         report(build_gold(lake, select=select, full_refresh=full_refresh))
     else:
-        with serving(settings, gold_collector(lake)), stop_signal() as stop:
+        with serving(settings, gold_collector(lake), needs=()), stop_signal() as stop:
             for result in keep_fresh(lake, stop, seconds(every)):
                 report(result)
         raise KeyboardInterrupt  # sets the exit code

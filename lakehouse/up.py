@@ -3,12 +3,14 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from bronze.ingest import ingest, query_name
 from gold.catalog import register
+from lake.observe.health import HEALTH
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import last_commit
 from lake.streams.job import await_streams
@@ -20,7 +22,7 @@ from lakehouse.runtime.console import err, step
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
 from lakehouse.sql.connect import PORT_SETTING, spark_connect
-from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.endpoint import answers, start_endpoint
 from lakehouse.sql.guard import require_guard
 from silver.refine import QUERY, refine
 
@@ -126,7 +128,8 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
     with step("Starting the SQL endpoint"):
         endpoint = start_endpoint(spark, settings)
     try:
-        yield
+        with HEALTH.serving("sql", partial(answers, settings)):
+            yield
     finally:
         endpoint.stop()
 

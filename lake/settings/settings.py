@@ -206,6 +206,13 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         default=None, ge=1, le=65535, description="Port of /metrics; off by default"
     )
 
+    stuck_seconds: float = Field(
+        default=1800,
+        gt=0,
+        description="Seconds without progress of a stream after which /livez reports the process "
+        "as stuck",
+    )
+
     @field_validator("home", "lake", "cache")
     @classmethod
     def _is_a_folder(cls, folder: Path | str | None, info: ValidationInfo) -> Path | str | None:

@@ -68,7 +68,8 @@ def _metrics() -> AbstractContextManager[None]:
     from silver.metrics import silver_collector
 
     layers = (bronze_collector, silver_collector, gold_collector)
-    return serving(current.settings, *(collector(current.lake) for collector in layers))
+    collectors = (collector(current.lake) for collector in layers)
+    return serving(current.settings, *collectors, needs=("streams", "sql"))
 
 
 def bronze(available_now: AvailableNow = False) -> None:
