@@ -19,6 +19,7 @@ from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.console import err, step
+from lakehouse.runtime.notify import READY, STOPPING, notify
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
 from lakehouse.sql.connect import PORT_SETTING, spark_connect
@@ -62,7 +63,11 @@ def serve(spark: SparkSession, lake: Lake) -> None:
         register(spark, lake)
         with sql_endpoint(spark, lake.settings), spark_connect(spark, lake.settings):
             _announce(lake.settings)
-            await_streams(running)
+            notify(READY)
+            try:
+                await_streams(running)
+            finally:
+                notify(STOPPING)
 
 
 @contextlib.contextmanager
