@@ -77,7 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
-        *("init", "plan", "produce", "consume"),
+        *("init", "plan", "produce", "consume", "backup", "restore"),
     }
     parts = [
         each
@@ -383,3 +383,24 @@ def test_the_lake_of_a_newer_release_is_refused(
     assert "format 99" in said
     assert "7.3.0" in said
     assert [file.name for file in lake.iterdir()] == ["format.json"]
+
+
+def test_a_backup_and_a_restore_name_what_is_wrong(run: Run, tmp_path: Path) -> None:
+    assert_refused(run("backup", "there"), "No Pulsar broker answers")
+    assert_refused(run("restore", "there"), "There is no complete backup in", "backup.json")
+    assert_refused(
+        run("restore", "there", "--new-broker", "--take-over"), "--take-over", "Leave out one"
+    )
+    (tmp_path / "backup.json").write_text(json.dumps({"layout": 99, "release": "7.3.0"}))
+    assert_refused(run("restore", "."), "release 7.3.0", "does not know", "Nothing was changed")
+    assert {file.name for file in tmp_path.iterdir()} == {"backup.json"}
+
+
+@pytest.mark.parametrize(
+    "folder", [".lakehouse/backup", ".lakehouse/lake/backup", ".lakehouse/../.lakehouse"]
+)
+def test_a_backup_within_the_lake_is_refused(
+    run: Run, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakehouse.runtime.broker.require_broker", lambda _: None)
+    assert_refused(run("backup", folder), "which the backup is to protect", "outside of it")
