@@ -99,6 +99,10 @@ class Place:
         lines = [f"{name}:{offset}" for name, offset in ends.items()]
         return Place(self.batch, "\n".join([version, metadata, *lines]))
 
+    def stored(self) -> str:
+        """The content of the file `BEGUN`, by which a query knows that it began here."""
+        return json.dumps(asdict(self))
+
     def at_offset(self, offset: str) -> "Place":
         """This place with another offset of its only source, which has no name."""
         version, metadata, *_ = self.offsets.splitlines()
@@ -116,7 +120,7 @@ def move(checkpoint: Checkpoint, place: Place | None) -> None:
     until then (`Checkpoint.expect`).
     """
     folder = Path(checkpoint.path)
-    write_durably(folder / BEGUN, json.dumps(asdict(place) if place else {}))
+    write_durably(folder / BEGUN, place.stored() if place else "{}")
     write_log(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     checkpoint.begin_generation()
     kept = log_files(place)

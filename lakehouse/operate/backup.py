@@ -74,9 +74,9 @@ def back_up(lake: Lake, folder: Path, project: Path) -> BackupResult:
         _refuse_other_lake(lake, store, former)
         for attempt in range(1, ATTEMPTS + 1):
             moment = take_moment(lake, "backup")
-            _hold(lake, moment, store.id)
+            partitions = _hold(lake, moment, store.id)
             try:
-                result = _copy(lake, store, former, moment, project)
+                result = _copy(lake, store, former, moment, project, partitions)
             except FileNotFoundError as error:
                 # A command such as `forget` deletes old files at once.
                 log.warning("backup begins again", attempt=attempt, gone=error.filename)
@@ -149,12 +149,16 @@ def _refuse_other_lake(lake: Lake, store: BackupStore, former: Backup | None) ->
         raise SettingsError(message)
 
 
-def _hold(lake: Lake, moment: Moment, backup: str) -> None:
+def _hold(lake: Lake, moment: Moment, backup: str) -> list[str]:
     """Make the broker keep the messages after a moment, and those after the former backup.
+
+    Returns:
+        The partitions of all topics.
 
     Raises:
         LakehouseError: the broker has dropped some of them already.
     """
+    partitions = []
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in moment.topics:
             pin = pin_of(str(reader_id(lake.settings, query_name(topic))), backup)
@@ -170,6 +174,8 @@ def _hold(lake: Lake, moment: Moment, backup: str) -> None:
                         "silver catch up."
                     )
                     raise LakehouseError(message)
+                partitions.append(partition)
+    return partitions
 
 
 def _release_read(lake: Lake, backup: Backup) -> None:
@@ -184,7 +190,12 @@ def _release_read(lake: Lake, backup: Backup) -> None:
 
 
 def _copy(
-    lake: Lake, store: BackupStore, former: Backup | None, moment: Moment, project: Path
+    lake: Lake,
+    store: BackupStore,
+    former: Backup | None,
+    moment: Moment,
+    project: Path,
+    partitions: list[str],
 ) -> BackupResult:
     """Store all files of a moment.
 
@@ -216,6 +227,7 @@ def _copy(
             topic: str(reader_id(lake.settings, query_name(topic))) for topic in moment.topics
         },
         created_at=dt.datetime.now(dt.timezone.utc),
+        partitions=partitions,
         files=files,
         embedded_broker=left_over_broker(lake.settings) is not None,
         moved=moved,

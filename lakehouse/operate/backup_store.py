@@ -47,11 +47,12 @@ class Stored(BaseModel):
 class Backup(Moment):
     """The list of a backup: a moment of a lake, and the files that make it up.
 
-    lake: the id of the lake. readers: the id under which it reads each topic. layout, release: of
-    the folder, and of the code that wrote it. files: by their path, which begins with `lake/` or
-    `project/`, except for the SQL users. moved: the path within the project of what was outside of
-    it, by setting. secrets: the files that settings name, such as those of secrets, which are not
-    in the backup. variables: the names of environment variables with settings.
+    lake: the id of the lake. readers: the id under which it reads each topic. partitions: those
+    whose messages the broker keeps for the backup. layout, release: of the folder, and of the code
+    that wrote it. files: by their path, which begins with `lake/` or `project/`, except for the SQL
+    users. moved: the path within the project of what was outside of it, by setting. secrets: the
+    files that settings name, such as those of secrets, which are not in the backup. variables: the
+    names of environment variables with settings.
     """
 
     layout: int
@@ -59,6 +60,7 @@ class Backup(Moment):
     id: str
     lake: str
     readers: dict[str, str]
+    partitions: list[str]
     created_at: dt.datetime
     files: dict[str, Stored]
     embedded_broker: bool

@@ -14,11 +14,14 @@ import time
 import uuid
 from pathlib import Path
 
+import structlog
+
 from bronze.ingest import query_name, subscription
-from lake.durable import PRIVATE, sync_folder, write_durably
+from bronze.start import NAME as STARTED
+from lake.durable import PRIVATE, delete_durably, sync_folder, write_durably
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import IDENTITY, READER, identity
-from lake.streams.rewind import log_files
+from lake.streams.rewind import BEGUN, log_files
 from lake.tables.format import LakeFormat, require_known
 from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
@@ -30,6 +33,8 @@ from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.eras import Era, Partitioning, Span, partitionings, with_partitionings
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.offsets import START
+
+log = structlog.get_logger()
 
 
 def read_backup(store: BackupStore) -> Backup:
@@ -157,7 +162,13 @@ def _see_messages_are_kept(lake: Lake, backup: Backup) -> None:
                 raise _not_kept(lake, backup.address(lake, topic), pin) from None
             for partition, position in places:
                 kept = admin.subscription(partition, pin)
-                if kept is None or (kept > position and position != START):
+                if partition not in backup.partitions:
+                    log.warning(
+                        "partition was added after the backup; what the broker has dropped of it "
+                        "since is missing",
+                        partition=partition,
+                    )
+                elif kept is None or (kept > position and position != START):
                     raise _not_kept(lake, partition, pin)
 
 
@@ -169,8 +180,8 @@ def _not_kept(lake: Lake, place: str, pin: str) -> LakehouseError:
         "restored."
     )
     remedy = (
-        "Name the former broker, or accept with --new-broker that messages may be missing: all "
-        "messages that the topics hold are then landed after those in the backup."
+        "Name the former broker. If the topics are on another one now, --new-broker lands all "
+        "messages that they hold there; messages that are in the backup, too, then land twice."
     )
     return LakehouseError(message, remedy)
 
@@ -222,6 +233,8 @@ def _begin_again(lake: Lake, backup: Backup, checkpoints: Path) -> None:
     now = time.time_ns() // 1000
     for topic in backup.topics:
         place = backup.places[query_name(topic)]
+        folder = checkpoints / query_name(topic)
+        delete_durably(folder / STARTED)  # a position on the former broker
         if place is None:
             continue
         address = backup.address(lake, topic)
@@ -231,5 +244,6 @@ def _begin_again(lake: Lake, backup: Backup, checkpoints: Path) -> None:
         instant = max(now, last + 1)
         begun = Partitioning(count, (Era(Span(instant, instant), {}),))
         offset = json.dumps(with_partitionings({}, {address: begun}))
-        for name, content in log_files(place.at_offset(offset)).items():
-            write_durably(checkpoints / query_name(topic) / name, content)
+        moved = place.at_offset(offset)
+        for name, content in {BEGUN: moved.stored(), **log_files(moved)}.items():
+            write_durably(folder / name, content)

@@ -50,6 +50,7 @@ def backed_up(store: BackupStore, source: Path) -> tuple[Backup, int]:
             id=store.id,
             lake="l",
             readers={},
+            partitions=[],
             created_at=WHEN,
             files=files,
             embedded_broker=False,

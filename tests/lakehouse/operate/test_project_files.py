@@ -48,6 +48,7 @@ def backed_up(tmp_path: Path, files: dict[str, Path]) -> tuple[BackupStore, Back
             id=store.id,
             lake="l",
             readers={},
+            partitions=[],
             created_at=dt.datetime.now(dt.timezone.utc),
             files=stored,
             embedded_broker=False,
