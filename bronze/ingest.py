@@ -86,7 +86,7 @@ def ingest_topic(spark: SparkSession, lake: Lake, topic: Topic, *, available_now
         spark.readStream.format("pulsar")
         .options(**settings.connection.options())
         .options(**lake.address(topic.name).options)
-        .option("subscription", subscription(checkpoint.id))
+        .option("subscription", subscription(checkpoint.reader))
         .option("readCompacted", str(topic.compacted).lower())
         .option("startingPosition", start)
         .options(**_limits(lake))
@@ -143,6 +143,6 @@ def _limits(lake: Lake) -> dict[str, str]:
     return found
 
 
-def subscription(checkpoint: str) -> str:
-    """Name of the durable subscription that keeps unread messages for a checkpoint's query."""
-    return f"lakehouse-{checkpoint}"
+def subscription(reader: str) -> str:
+    """Name of the durable subscription that keeps unread messages for a query, by its reader id."""
+    return f"lakehouse-{reader}"

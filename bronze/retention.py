@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bronze.ingest import query_name, subscription
-from lake.streams.checkpoint import checkpoint_id
+from lake.streams.checkpoint import reader_id
 from lake.tables.lake import Lake
 from pulsar_spark.broker.admin import EVICTS, PulsarAdmin
 
@@ -30,24 +30,24 @@ def risks(admin: PulsarAdmin, lake: Lake, topic: str, now: dt.datetime) -> Itera
     Raises:
         BrokerError: the broker does not answer, or does not have the topic.
     """
-    checkpoint = checkpoint_id(lake.settings, query_name(topic))
+    reader = reader_id(lake.settings, query_name(topic))
     for name in lake.address(topic).topics(admin):
-        yield from _risks_of(admin, name, checkpoint, now)
+        yield from _risks_of(admin, name, reader, now)
 
 
 def _risks_of(
-    admin: PulsarAdmin, name: str, checkpoint: str | None, now: dt.datetime
+    admin: PulsarAdmin, name: str, reader: str | None, now: dt.datetime
 ) -> Iterator[Risk]:
     unread = []
     for partition in admin.partitions(name):
-        stats = checkpoint and admin.subscription_stats(partition, subscription(checkpoint))
+        stats = reader and admin.subscription_stats(partition, subscription(reader))
         unread.append(stats or {})
     age = max((_age(each, now) for each in unread), default=0.0)
     yield from _by_ttl(admin.policy(name, "messageTTL") or 0, age)
     size = max((each.get("backlogSize", 0) for each in unread), default=0)
     for quota in (admin.policy(name, "backlogQuotaMap") or {}).values():
         yield from _by_quota(quota, size, age)
-    if checkpoint is None:
+    if reader is None:
         yield from _by_retention(admin.policy(name, "retention") or {})
 
 

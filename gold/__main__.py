@@ -14,6 +14,7 @@ from lake.observe.logs import configure_logs
 from lake.settings.settings import load_settings
 from lake.streams.command import AvailableNow, exit_with
 from lake.streams.job import stop_signal
+from lake.tables.format import require_known_format
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
 
@@ -32,11 +33,12 @@ def main(
     settings = load_settings()
     configure_logs(settings.log_format)
     lake = Lake(settings, load_topics(settings.topics))
+    require_known_format(settings)
     require_silver(lake)
     if available_now or select or full_refresh:
         report(build_gold(lake, select=select, full_refresh=full_refresh))
     else:
-        with serving(settings, gold_collector(lake)), stop_signal() as stop:
+        with serving(settings, gold_collector(lake), needs=()), stop_signal() as stop:
             for result in keep_fresh(lake, stop, seconds(every)):
                 report(result)
         raise KeyboardInterrupt  # sets the exit code

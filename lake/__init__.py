@@ -5,3 +5,5 @@ Contains no topic of its own. Within this package, `streams` uses `observe`, whi
 which uses `settings` and `topics`, which
 uses `kept`.
 """
+
+DISTRIBUTION = "orders-lakehouse"  # the name under which the package is installed

@@ -45,7 +45,7 @@ def write_durably(file: Path, content: str, *, mode: int = 0o644) -> None:
             draft.unlink(missing_ok=True)
         raise
     _delete_drafts(file)
-    _sync_folder(file.parent)
+    sync_folder(file.parent)
 
 
 def move_durably(draft: Path, file: Path) -> None:
@@ -58,7 +58,7 @@ def move_durably(draft: Path, file: Path) -> None:
     with draft.open("rb") as stream:
         os.fsync(stream.fileno())
     os.replace(draft, file)
-    _sync_folder(file.parent)
+    sync_folder(file.parent)
 
 
 def delete_durably(*files: Path) -> None:
@@ -70,7 +70,7 @@ def delete_durably(*files: Path) -> None:
         file.unlink(missing_ok=True)
         _delete_drafts(file)
     for folder in {file.parent for file in files}:
-        _sync_folder(folder)
+        sync_folder(folder)
 
 
 def read_json(
@@ -99,15 +99,15 @@ def read_json(
     return stored
 
 
-def _delete_drafts(file: Path) -> None:
-    for draft in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
-        draft.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make sure that the names in a folder have reached the disk."""
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def _delete_drafts(file: Path) -> None:
+    for draft in file.parent.glob(f".{glob.escape(file.name)}.*.tmp"):
+        draft.unlink(missing_ok=True)

@@ -3,5 +3,3 @@
 The commands are in `cli.py` and `commands/`. `demo.py` and `up.py` show how the layers fit
 together.
 """
-
-DISTRIBUTION = "orders-lakehouse"  # the name under which the package is installed

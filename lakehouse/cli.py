@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from lake import DISTRIBUTION
 from lake.settings.log_format import LogFormat
 from lake.streams.command import exit_with
-from lakehouse import DISTRIBUTION
 from lakehouse.commands import (
     doctor,
     forget,
@@ -45,7 +45,7 @@ for command in (
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(messages.produce, messages.consume),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),
-    *(forget.forget, reset.reset),
+    *(forget.forget, savepoint.backup, savepoint.restore, reset.reset),
 ):
     app.command()(command)
 

@@ -22,6 +22,7 @@ from gold.dbt.results import BuildResult
 from gold.lock import alone
 from gold.sql_client import endpoint_running
 from lake.durable import write_durably
+from lake.settings.ports import FILE as PORTS_FILE
 from lake.settings.settings import LakeSettings
 from lake.streams.failures import explain
 from lake.streams.job import await_streams
@@ -129,16 +130,19 @@ def _empty_home(settings: LakeSettings) -> None:
             "first, or give the demo its own home folder (--home) and ports."
         )
         raise SettingsError(message)
-    there = home.exists() and any(home.iterdir())
+    there = [file for file in home.glob("*") if file.name != PORTS_FILE]  # clients know its ports
     if there and not (home / MARK).exists():
         message = (
             f"{home} contains a lake that the demo did not create, and the demo would delete it. "
             "Choose another folder with --home."
         )
         raise SettingsError(message)
-    if there:
-        shutil.rmtree(home)
-    home.mkdir(parents=True)
+    for each in there:
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each)
+        else:
+            each.unlink()
+    home.mkdir(parents=True, exist_ok=True)
     write_durably(home / MARK, json.dumps({"made_by": "lakehouse demo"}))
 
 

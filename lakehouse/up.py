@@ -3,12 +3,14 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from bronze.ingest import ingest, query_name
 from gold.catalog import register
+from lake.observe.health import HEALTH
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import last_commit
 from lake.streams.job import await_streams
@@ -17,10 +19,11 @@ from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.console import err, step
+from lakehouse.runtime.notify import READY, STOPPING, notify
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
 from lakehouse.sql.connect import PORT_SETTING, spark_connect
-from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.endpoint import answers, start_endpoint
 from lakehouse.sql.guard import require_guard
 from silver.refine import QUERY, refine
 
@@ -60,7 +63,11 @@ def serve(spark: SparkSession, lake: Lake) -> None:
         register(spark, lake)
         with sql_endpoint(spark, lake.settings), spark_connect(spark, lake.settings):
             _announce(lake.settings)
-            await_streams(running)
+            notify(READY)
+            try:
+                await_streams(running)
+            finally:
+                notify(STOPPING)
 
 
 @contextlib.contextmanager
@@ -126,7 +133,8 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
     with step("Starting the SQL endpoint"):
         endpoint = start_endpoint(spark, settings)
     try:
-        yield
+        with HEALTH.serving("sql", partial(answers, settings)):
+            yield
     finally:
         endpoint.stop()
 
@@ -134,7 +142,8 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
 def _announce(settings: LakeSettings) -> None:
     connect = f"  Spark Connect: [bold]sc://{settings.connect_host}:{settings.connect_port}[/bold]"
     err.print(
-        f"\nRunning. Pulsar: [bold]{settings.pulsar_url}[/bold]  "
+        f"\nRunning. Home: [bold]{settings.home_dir}[/bold]  "
+        f"Pulsar: [bold]{settings.pulsar_url}[/bold]  "
         f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}"
         f"{'/;ssl=true' if settings.sql_tls else ''}[/bold]"
         f"{connect if settings.connect_port else ''}\n"

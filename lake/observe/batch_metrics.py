@@ -4,10 +4,12 @@ import time
 from contextlib import suppress
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from lake.observe import metrics
+from lake.observe.health import HEALTH
 from lake.settings.settings import LakeSettings
 
 WHOLE_BATCH = "triggerExecution"  # Spark's name for all phases together
@@ -26,12 +28,14 @@ class BatchMetrics:
         self._query: StreamingQuery | None = None
         self._reported: int | None = None  # the last batch of this run that was counted
         self._due = 0.0
+        self._tasks: set[tuple[int, int]] = set()
 
     def started(self, query: StreamingQuery) -> None:
         """Note that a query has started."""
         if self._is_on:
             self._query, self._reported = query, None
             metrics.started(self._name)
+            HEALTH.report(self._name, "running")
 
     def look(self) -> None:
         """Count the batches since the last look, if it is time to. Called repeatedly."""
@@ -40,6 +44,10 @@ class BatchMetrics:
             self._count(self._query)
             if not self._query.status["isTriggerActive"]:  # it waits for new rows
                 metrics.progressed(self._name)
+                HEALTH.progressed(self._name)
+            elif (done := _finished_tasks()) != self._tasks:  # of this batch, or of another query
+                self._tasks = done
+                HEALTH.progressed(self._name)
 
     def ended(self) -> None:
         """Count the last batches, and note that the query has ended."""
@@ -48,6 +56,7 @@ class BatchMetrics:
                 self._count(self._query)
             self._query = None
             metrics.ended(self._name)
+            HEALTH.report(self._name, "ended")
 
     def _count(self, query: StreamingQuery) -> None:
         last = query.lastProgress
@@ -57,9 +66,20 @@ class BatchMetrics:
         for progress in [last] if is_next else query.recentProgress:
             if self._reported is None or progress.batchId > self._reported:
                 self._report(progress)
+                HEALTH.progressed(self._name)
                 self._reported = progress.batchId
 
     def _report(self, progress: StreamingQueryProgress) -> None:
         phases = {name: ms / 1000 for name, ms in progress.durationMs.items()}
         total = phases.pop(WHOLE_BATCH, sum(phases.values()))
         metrics.batch_done(self._name, total, phases)
+
+
+def _finished_tasks() -> set[tuple[int, int]]:
+    """Each stage that runs in this process, and how many of its tasks are done."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - `getOrCreate` would start another
+    if context is None:
+        return set()
+    tracker = context.statusTracker()
+    found = ((stage, tracker.getStageInfo(stage)) for stage in tracker.getActiveStageIds())
+    return {(stage, info.numCompletedTasks) for stage, info in found if info is not None}

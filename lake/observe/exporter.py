@@ -1,23 +1,33 @@
-"""Serves `/metrics` for Prometheus from the process of the streams, if `metrics_port` is set.
+"""Serves `/metrics`, `/livez` and `/readyz` from a process that works, if `metrics_port` is set.
 
 A layer's metrics are read when Prometheus asks: from the logs of Delta tables, a few small tables
 and the broker, never with a Spark job. Reading takes at most a twentieth of the time, however large
 the lake is: after a slow read, the result is repeated for a while.
+
+Probes of Kubernetes and other supervisors ask `/livez` and `/readyz`. The answer is 200 if the
+process is alive or ready, else 503 with the reasons (`health.py`).
 """
+
+from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
-from prometheus_client import REGISTRY, start_http_server
+from prometheus_client import REGISTRY, make_wsgi_app, start_http_server
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from lake.observe.health import HEALTH
 from lake.observe.metrics import COLLECTOR_UP
 from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 REST = 19  # pause between two reads, as a multiple of the time that the first one took
 
@@ -66,8 +76,15 @@ class LayerCollector(Collector):
 
 
 @contextlib.contextmanager
-def serving(settings: LakeSettings, *collectors: LayerCollector) -> Iterator[None]:
-    """Serve metrics while the block runs. Does nothing if `metrics_port` is not set.
+def serving(
+    settings: LakeSettings, *collectors: LayerCollector, needs: Sequence[str] = ("streams",)
+) -> Iterator[None]:
+    """Serve metrics and probes while the block runs. Does nothing if `metrics_port` is not set.
+
+    Args:
+        settings: the host and the port.
+        collectors: the metrics of the layers.
+        needs: what the process must have to be ready: `streams`, `sql`.
 
     Raises:
         SettingsError: the host and port cannot be listened on.
@@ -85,6 +102,8 @@ def serving(settings: LakeSettings, *collectors: LayerCollector) -> Iterator[Non
             "this machine (LAKEHOUSE_METRICS_HOST)."
         )
         raise SettingsError(message) from error
+    HEALTH.need(needs)
+    server.set_app(_with_probes(make_wsgi_app(), settings.stuck_seconds))
     log.info("metrics are served", url=f"http://{place}/metrics")
     for each in collectors:
         REGISTRY.register(each)
@@ -96,3 +115,22 @@ def serving(settings: LakeSettings, *collectors: LayerCollector) -> Iterator[Non
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _with_probes(metrics: WSGIApplication, stuck_seconds: float) -> WSGIApplication:
+    """The application that serves metrics, with the paths of the probes."""
+
+    def app(request: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        path = request.get("PATH_INFO")
+        if path not in ("/livez", "/readyz"):
+            return metrics(request, respond)
+        problems = HEALTH.stuck(stuck_seconds)
+        if path == "/readyz":
+            problems += HEALTH.unready()
+        respond(
+            "503 Service Unavailable" if problems else "200 OK",
+            [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")],
+        )
+        return ["".join(f"{line}\n" for line in problems or ["ok"]).encode()]
+
+    return app

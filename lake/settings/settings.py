@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pydantic_settings import (
 from lake.settings.catalog import CatalogSettings
 from lake.settings.lineage import LineageSettings
 from lake.settings.log_format import LogFormat
+from lake.settings.ports import expected_port, known_ports, ports_of_others
 from lake.settings.pseudonyms import PseudonymSecret
 from lake.settings.s3 import BucketAddress, S3Settings
 from lake.settings.spark import SparkSettings
@@ -37,6 +39,12 @@ else:
     import tomli as tomllib
 
 TOKEN_ENV = "LAKEHOUSE_PULSAR_TOKEN"  # noqa: S105 - the name of the variable, not the secret
+# The setting that holds each kind of port, and how it does so.
+PORTS = {
+    "broker": ("pulsar_url", "pulsar://127.0.0.1:{}"),
+    "admin": ("pulsar_admin_url", "http://127.0.0.1:{}"),
+    "sql": ("sql_port", ""),
+}
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # pathlib collapses the second slash
 PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
 # The file exists until the process ends, even if the package is a wheel passed as `--py-files`.
@@ -198,6 +206,13 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         default=None, ge=1, le=65535, description="Port of /metrics; off by default"
     )
 
+    stuck_seconds: float = Field(
+        default=1800,
+        gt=0,
+        description="Seconds without progress of a stream after which /livez reports the process "
+        "as stuck",
+    )
+
     @field_validator("home", "lake", "cache")
     @classmethod
     def _is_a_folder(cls, folder: Path | str | None, info: ValidationInfo) -> Path | str | None:
@@ -269,6 +284,16 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
         return self.lake if isinstance(self.lake, str) else str(self.lake_dir)
 
     @property
+    def unnamed_ports(self) -> list[str]:
+        """The kinds of ports (`ports.py`) that no setting names, of servers on this machine."""
+        kinds = []
+        if not {"pulsar_url", "pulsar_admin_url"} & self.model_fields_set:
+            kinds += ["broker", "admin"]
+        if not {"sql_port", "sql_host"} & self.model_fields_set:
+            kinds += ["sql"]
+        return kinds
+
+    @property
     def home_dir(self) -> Path:
         """The absolute folder of the embedded runtime."""
         return self.home.expanduser().resolve()
@@ -319,7 +344,7 @@ def load_settings(**overrides: Any) -> LakeSettings:
     """
     given = {name: value for name, value in overrides.items() if value is not None}
     try:
-        return LakeSettings(**given)
+        settings = LakeSettings(**given)
     except tomllib.TOMLDecodeError as error:
         message = f"lakehouse.toml is not valid TOML: {error}."
         raise SettingsError(message) from error
@@ -331,3 +356,33 @@ def load_settings(**overrides: Any) -> LakeSettings:
             "in lakehouse.toml or on the command line; lake/settings/settings.py lists them all."
         )
         raise SettingsError(message) from error
+    return with_ports(settings)
+
+
+def with_ports(settings: LakeSettings, chosen: Mapping[str, int] | None = None) -> LakeSettings:
+    """Copy the settings with the ports of the home, where the settings name none.
+
+    Args:
+        settings: the settings.
+        chosen: ports that were chosen just now; None for those that the home has chosen before, or
+            would choose.
+
+    Raises:
+        LakehouseError: the file with the ports is torn.
+    """
+    kinds = settings.unnamed_ports
+    if not kinds:
+        return settings
+    home = settings.home_dir
+    if chosen is None:
+        known = known_ports(home)
+        others = {} if known.keys() >= {*kinds} else ports_of_others(home, settings.cache_dir)
+        chosen = {kind: known.get(kind) or expected_port(kind, home, others) for kind in kinds}
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        if kind in chosen:
+            name, form = PORTS[kind]
+            found[name] = form.format(chosen[kind]) if form else chosen[kind]
+    copied = settings.model_copy(update=found)
+    copied.model_fields_set.difference_update(found)  # they are still not named
+    return copied

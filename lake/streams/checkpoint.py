@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
+from lake.tables.format import mark_format
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
 from lake.tables.table import Table
@@ -33,6 +34,9 @@ if TYPE_CHECKING:  # `lakehouse status` runs without Spark
 
 WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
+READER = "reader"
+LOCK = "lakehouse.lock"
+GIVEN_UP = "lakehouse.given-up"  # see `supervisor.py`
 UNFINISHED = "lakehouse.unfinished"
 TOGETHER = (
     "Restore the table and the checkpoint from the same backup, or start over with "
@@ -49,6 +53,19 @@ def checkpoint_id(settings: LakeSettings, query: str) -> str | None:
         CheckpointError: the checkpoint's file is torn.
     """
     return identity(Path(settings.checkpoint_path(query))).get("checkpoint")
+
+
+def reader_id(settings: LakeSettings, query: str) -> str | None:
+    """The id of a query as a reader of its topic; None if the query has not run yet.
+
+    It is that of the checkpoint, unless the lake was restored from a backup. A restored lake reads
+    under an id of its own, so that it does not disturb the lake that was backed up.
+
+    Raises:
+        CheckpointError: the checkpoint's file is torn.
+    """
+    found = identity(Path(settings.checkpoint_path(query)))
+    return found.get(READER) or found.get("checkpoint")
 
 
 def identity(checkpoint: Path) -> dict[str, Any]:
@@ -90,6 +107,8 @@ class BatchSpan:
 class Checkpoint:
     """The claimed checkpoint of one query. It is released by `release` or when the process ends.
 
+    reader: the id under which the query reads its topic, see `reader_id`.
+
     Raises:
         CheckpointError: the checkpoint's file is torn.
     """
@@ -103,6 +122,7 @@ class Checkpoint:
         self.id: str = stored.get("checkpoint", uuid.uuid4().hex)
         self._generation: str = stored.get("generation", self.id)
         self._tables: dict[str, str] = stored.get("tables", {})
+        self.reader: str = stored.get(READER, self.id)
         if not stored:
             self._save()
 
@@ -217,7 +237,8 @@ class Checkpoint:
 
     def _save(self) -> None:
         stored = {"checkpoint": self.id, "generation": self._generation, "tables": self._tables}
-        write_durably(self._file, json.dumps(stored, indent=1))
+        own = {} if self.reader == self.id else {READER: self.reader}
+        write_durably(self._file, json.dumps({**stored, **own}, indent=1))
 
     def _refuse_torn(self, file: Path, remedy: str) -> None:
         message = (
@@ -243,7 +264,7 @@ def claim(settings: LakeSettings, query: str, command: str | None = None) -> Che
     """
     path = Path(settings.checkpoint_path(query))
     path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path / "lakehouse.lock", thread_local=False)  # another thread may release it
+    lock = FileLock(path / LOCK, thread_local=False)  # another thread may release it
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
@@ -282,8 +303,10 @@ def claim_tables(
 
     Raises:
         CheckpointError: the checkpoint is in use, is torn, or does not belong to these tables.
+        FormatError: a newer release has written the lake.
         LakehouseError: a table's columns cannot be changed to those that are declared.
     """
+    mark_format(lake.settings)
     checkpoint = claim(lake.settings, query)
     tables = [lake.table(spec) for spec in specs]
     try:

@@ -26,6 +26,7 @@ from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.command import AvailableNow, exit_with
 from lake.streams.failures import NO_SPARK
 from lake.streams.supervisor import Stream
+from lake.tables.format import require_known_format
 from lake.tables.lake import Lake
 from lake.tables.log_store import add_log_store
 from lake.tables.storage import require_bucket, spark_options
@@ -57,6 +58,7 @@ def streaming_job(layer: str, start: Start, collector: Callable[[Lake], LayerCol
         settings = load_settings()
         configure_logs(settings.log_format)
         lake = Lake(settings, load_topics(settings.topics))
+        require_known_format(settings)
         with contextlib.ExitStack() as stack:
             if not available_now:
                 stack.enter_context(serving(settings, collector(lake)))

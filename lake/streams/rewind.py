@@ -13,7 +13,10 @@ from typing import Any
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import (
+    GIVEN_UP,
+    LOCK,
     TOGETHER,
+    UNFINISHED,
     Checkpoint,
     newest_batch,
     query_id,
@@ -96,6 +99,15 @@ class Place:
         lines = [f"{name}:{offset}" for name, offset in ends.items()]
         return Place(self.batch, "\n".join([version, metadata, *lines]))
 
+    def stored(self) -> str:
+        """The content of the file `BEGUN`, by which a query knows that it began here."""
+        return json.dumps(asdict(self))
+
+    def at_offset(self, offset: str) -> "Place":
+        """This place with another offset of its only source, which has no name."""
+        version, metadata, *_ = self.offsets.splitlines()
+        return Place(self.batch, "\n".join([version, metadata, offset]))
+
 
 def move(checkpoint: Checkpoint, place: Place | None) -> None:
     """Make a query continue after a place, or from its beginning (None).
@@ -108,14 +120,43 @@ def move(checkpoint: Checkpoint, place: Place | None) -> None:
     until then (`Checkpoint.expect`).
     """
     folder = Path(checkpoint.path)
-    write_durably(folder / BEGUN, json.dumps(asdict(place) if place else {}))
+    write_durably(folder / BEGUN, place.stored() if place else "{}")
     write_log(folder / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     checkpoint.begin_generation()
-    kept = set() if place is None else {max(place.batch - 1, 0), place.batch}  # Spark reads both
+    kept = log_files(place)
     for log in LOGS:
         (folder / log).mkdir(exist_ok=True)
-        for batch in sorted(kept):
-            content = place.offsets if place and log == "offsets" else COMMIT
-            write_log(folder / log / str(batch), content)
-        old = [file for file in (folder / log).iterdir() if file.name not in map(str, kept)]
+    for name, content in kept.items():
+        write_log(folder / name, content)
+    for log in LOGS:
+        old = [file for file in (folder / log).iterdir() if f"{log}/{file.name}" not in kept]
         delete_durably(*old)
+
+
+def frozen(checkpoint: Path, place: Place | None) -> dict[str, str]:
+    """The files of a checkpoint that stands at a place, with its ids. Its query may be running.
+
+    Called by `lakehouse backup`. Only the query itself may write the tables of the place and of
+    such a checkpoint afterwards, so its batches need no new ids.
+
+    Returns:
+        The content of each file by its path within the checkpoint.
+    """
+    known = [file for file in checkpoint.iterdir() if file.is_file() and _is_kept(file.name)]
+    return {**{file.name: file.read_text() for file in known}, **log_files(place)}
+
+
+def _is_kept(name: str) -> bool:
+    of_run = (UNFINISHED, LOCK, GIVEN_UP)
+    return name not in of_run and not name.startswith(".")  # drafts, and Hadoop's checksums
+
+
+def log_files(place: Place | None) -> dict[str, str]:
+    """The files of Spark's two logs that make a query continue after a place, by their path."""
+    if place is None:
+        return {}
+    found = {}
+    for batch in sorted({max(place.batch - 1, 0), place.batch}):  # Spark reads both
+        found[f"offsets/{batch}"] = place.offsets
+        found[f"commits/{batch}"] = COMMIT
+    return found

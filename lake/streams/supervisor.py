@@ -31,16 +31,16 @@ from tenacity import (
 
 from lake.durable import delete_durably, read_json, write_durably
 from lake.observe.batch_metrics import BatchMetrics
+from lake.observe.health import HEALTH
 from lake.observe.lineage import Flow, State, StreamRuns
 from lake.observe.metrics import restarted
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import Checkpoint, Running, last_commit
+from lake.streams.checkpoint import GIVEN_UP, Checkpoint, Running, last_commit
 from lake.streams.failures import NO_SPARK, explain, may_pass
 from pulsar_spark.errors import LakehouseError
 
 POLL_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 300
-GIVEN_UP = "lakehouse.given-up"
 
 log = structlog.get_logger()
 
@@ -228,6 +228,7 @@ class Stream:
         return ended
 
     def _run(self) -> None:
+        HEALTH.report(self.name, "starting")
         self._batch = self._finished_batch()
         self._runs.begin()
         self._running = self._start()
@@ -279,10 +280,12 @@ class Stream:
             error=explain(_error(state)),
         )
         restarted(self.name)
+        HEALTH.report(self.name, "waiting for its restart")
 
     def _give_up(self, error: Exception) -> LakehouseError:
         reason = explain(error)
         log.error("stream given up", stream=self.name, error=reason)
+        HEALTH.report(self.name, "given up")
         note = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
         with contextlib.suppress(OSError):  # the disk may be gone or full
             write_durably(_note(self._settings, self.name), json.dumps(note))

@@ -13,6 +13,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
+from lake.durable import write_durably
 from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.log_masking import hide, redact
@@ -172,6 +173,16 @@ def read_bytes(settings: LakeSettings, place: Place) -> bytes:
     files, path = _files(settings, place)
     with files.open_input_stream(path) as stream:
         return bytes(stream.read())
+
+
+def write_text(settings: LakeSettings, place: Place, text: str) -> None:
+    """Create or replace a small file. Readers find the old content or the new one."""
+    if not in_bucket(settings):
+        write_durably(Path(place), text)
+        return
+    files, path = _files(settings, place)
+    with files.open_output_stream(path) as stream:  # an object appears when it is complete
+        stream.write(text.encode())
 
 
 def files_below(settings: LakeSettings, place: Place) -> dict[str, int]:

@@ -13,7 +13,7 @@ def doctor(form: Format = "table") -> None:
     from lakehouse.operate.doctor import COLUMNS, examine
     from lakehouse.runtime.console import print_rows
 
-    found = examine(current.lake)
+    found = examine(current.lake_of_any_format)
     print_rows(COLUMNS, found, form)
     if any(each.state == "fail" for each in found):
         raise typer.Exit(1)

@@ -55,10 +55,11 @@ def _keep_fresh(pause: float, *, serve: bool) -> None:
     from lake.observe.exporter import serving
     from lake.streams.job import stop_signal
 
+    needs = ["sql"] if serve else []
     while True:
         with _endpoint(serve=serve) as (lake, is_ours), contextlib.ExitStack() as stack:
             if is_ours:  # else the running `up` serves the metrics of gold, on the same port
-                stack.enter_context(serving(lake.settings, gold_collector(lake)))
+                stack.enter_context(serving(lake.settings, gold_collector(lake), needs=needs))
             leave = _up_again if is_ours and not serve else None
             with stop_signal() as stop:
                 for result in keep_fresh(lake, stop, pause, leave):
@@ -87,6 +88,8 @@ def _endpoint(*, serve: bool = False) -> Iterator[tuple[Lake, bool]]:
     if not serve and endpoint_running(current.settings):
         yield current.lake, False
         return
+    if serve:
+        current.choose_ports(broker=False)
     settings = current.settings if serve else with_own_sql_port(current.settings)
     lake = Lake(settings, current.topics)
     with spark_session(settings, "lakehouse-gold") as spark:

@@ -51,9 +51,9 @@ def publish(
 
     files_to_publish(current.topics, data)
     require_broker(current.settings)
-    create_topics(current.lake)
+    create_topics(current.lake_of_any_format)
     sent = publish(
-        current.lake,
+        current.lake_of_any_format,
         data,
         lambda topic, count: err.print(f"{topic}: {count}"),
         rate=rate,
@@ -106,7 +106,7 @@ def create_topics() -> None:
     from lakehouse.runtime.broker import require_broker
 
     require_broker(current.settings)
-    create_topics(current.lake)
+    create_topics(current.lake_of_any_format)
 
 
 def generate(

@@ -24,6 +24,7 @@ def demo(
     from lakehouse.demo import demo
     from lakehouse.warm_up import warm_up_later
 
+    current.choose_ports(broker=True)
     with _metrics() if keep_running else nullcontext():
         demo(current.lake, data=data, scale=scale, seed=seed, keep_running=keep_running)
     warm_up_later(current.settings)
@@ -37,6 +38,7 @@ def up() -> None:
     from lakehouse.up import up
     from lakehouse.warm_up import warm_up_later
 
+    current.choose_ports(broker=True)
     try:
         with _metrics():
             up(current.lake)
@@ -66,7 +68,8 @@ def _metrics() -> AbstractContextManager[None]:
     from silver.metrics import silver_collector
 
     layers = (bronze_collector, silver_collector, gold_collector)
-    return serving(current.settings, *(collector(current.lake) for collector in layers))
+    collectors = (collector(current.lake) for collector in layers)
+    return serving(current.settings, *collectors, needs=("streams", "sql"))
 
 
 def bronze(available_now: AvailableNow = False) -> None:

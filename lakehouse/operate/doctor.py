@@ -24,14 +24,15 @@ from packaging.version import InvalidVersion, Version
 from bronze.ingest import query_name, refuse_other_address
 from bronze.retention import risks
 from gold.sql_client import endpoint_running
+from lake import DISTRIBUTION
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import newest_batch
 from lake.streams.consistency import disagreements
 from lake.streams.supervisor import given_up
+from lake.tables.format import FormatError, format_of, require_known
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, bronze_table
 from lake.tables.storage import in_bucket, require_bucket, storage_options
-from lakehouse import DISTRIBUTION
 from lakehouse.runtime.broker import LOOPBACK, broker_answers, is_local
 from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
 from lakehouse.runtime.java import SUPPORTED, find_java, java_version
@@ -83,10 +84,14 @@ def examine(lake: Lake) -> list[Finding]:
         *ports(lake.settings, answers=answers),
         *sql(lake.settings),
         *broker(lake.settings, answers=answers),
-        *chunks(lake),
     ]
     if answers:
         found += declared_topics(lake)
+    formats = [*lake_format(lake.settings)]
+    found += formats
+    if any(each.state == "fail" for each in formats):
+        return found
+    found += chunks(lake)
     tables: dict[str, list[TableSpec]] = {
         query_name(name): [bronze_table(name)] for name in lake.topics.topics
     }
@@ -259,6 +264,21 @@ def bucket(settings: LakeSettings) -> Iterator[Finding]:
             yield _refused("bucket", error)
         else:
             yield Finding("bucket", "ok", f"{settings.tables} can be read")
+
+
+def lake_format(settings: LakeSettings) -> Iterator[Finding]:
+    """Whether this release knows the format of the lake. If not, no table is looked at."""
+    try:
+        found = format_of(settings)
+        if found is None:
+            return
+        require_known(found, f"The lake in {settings.tables}")
+    except FormatError as error:
+        yield _refused("format", error)
+    except SettingsError:
+        return  # said by `bucket`
+    else:
+        yield Finding("format", "ok", f"{found.format}, first written by release {found.release}")
 
 
 def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:

@@ -9,9 +9,10 @@ from gold.catalog import LAYERS, own_schemas
 from gold.lock import alone
 from gold.tables import published_tables
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import checkpoint_id, claim, interrupted
+from lake.streams.checkpoint import claim, interrupted, reader_id
+from lake.tables.format import format_file
 from lake.tables.lake import Lake
-from lake.tables.storage import delete, in_bucket, is_there
+from lake.tables.storage import delete, delete_file, in_bucket, is_there
 from lakehouse.runtime.broker import broker_answers, left_over_broker
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import SettingsError
@@ -37,6 +38,13 @@ def _layers(settings: LakeSettings) -> list[str]:
     return [place for place in _places(settings) if is_there(settings, place)]
 
 
+def _delete_format(settings: LakeSettings) -> None:
+    """Delete the note of a bucket's format. In a folder, it goes with the lake."""
+    note = format_file(settings)
+    if in_bucket(settings) and is_there(settings, note):
+        delete_file(settings, note)
+
+
 def _places(settings: LakeSettings) -> list[str]:
     marts = {table.spec.layer for table in published_tables(Lake(settings))}
     layers = dict.fromkeys((*LAYERS, *own_schemas(settings), *sorted(marts), BESIDE))
@@ -46,8 +54,8 @@ def _places(settings: LakeSettings) -> list[str]:
 def reset(lake: Lake) -> None:
     """Delete tables, checkpoints and the embedded broker's data.
 
-    On an external broker the topics stay, but the subscriptions that kept messages for this lake
-    are deleted.
+    On an external broker the topics stay, but the subscriptions that kept messages for this lake,
+    its savepoints and its backups are deleted.
 
     Raises:
         SettingsError: the embedded broker of this home folder is running.
@@ -73,6 +81,7 @@ def reset(lake: Lake) -> None:
         # Tables go before the checkpoints, which stop streams from starting.
         for place in _places(lake.settings):
             delete(lake.settings, place)
+        _delete_format(lake.settings)
         for folder in _folders(lake.settings):
             shutil.rmtree(folder)
         for checkpoint in held:
@@ -82,11 +91,13 @@ def reset(lake: Lake) -> None:
 def _drop_subscriptions(lake: Lake) -> None:
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in lake.topics.topics.values():
-            checkpoint = checkpoint_id(lake.settings, f"bronze.{topic.name}")
-            if checkpoint is None:
+            reader = reader_id(lake.settings, f"bronze.{topic.name}")
+            if reader is None:
                 continue
             declared = lake.address(topic.name).topics(admin)
             for name in {*declared, *landed_topics(lake.settings, topic.name)}:
                 with contextlib.suppress(TopicNotFoundError):
                     for partition in admin.partitions(name):
-                        admin.delete_subscription(partition, subscription(checkpoint))
+                        for cursor in admin.state(partition).cursors:
+                            if cursor.startswith(subscription(reader)):
+                                admin.delete_subscription(partition, cursor)

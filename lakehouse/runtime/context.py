@@ -41,6 +41,7 @@ class Context:
         self._log_format = log_format
         self._read: tuple[LakeSettings, TopicFile] | None = None
         self._lake: Lake | None = None
+        self._is_known = False
 
     @property
     def settings(self) -> LakeSettings:
@@ -62,7 +63,22 @@ class Context:
 
     @property
     def lake(self) -> Lake:
-        """The lake.
+        """The lake, whose format this release knows.
+
+        Raises:
+            FormatError: a newer release has written the lake.
+            SettingsError: a setting or the topic file is wrong.
+        """
+        from lake.tables.format import require_known_format
+
+        if not self._is_known:
+            require_known_format(self.settings)
+            self._is_known = True
+        return self.lake_of_any_format
+
+    @property
+    def lake_of_any_format(self) -> Lake:
+        """The lake, for a command that reports its format.
 
         Raises:
             SettingsError: a setting or the topic file is wrong.
@@ -72,6 +88,23 @@ class Context:
         if self._lake is None:
             self._lake = Lake(*self._settings_and_topics())
         return self._lake
+
+    def choose_ports(self, *, broker: bool) -> None:
+        """Choose the ports of this run's services, where the settings name none, and keep them.
+
+        Args:
+            broker: whether the command starts the embedded broker if no broker answers.
+
+        Raises:
+            SettingsError: a setting or the topic file is wrong.
+            LakehouseError: the file with the ports of the home is torn.
+        """
+        from lakehouse.runtime.broker import broker_answers
+        from lakehouse.runtime.ports import choose_ports
+
+        settings, topics = self._settings_and_topics()
+        embeds = broker and not broker_answers(settings)
+        self._read, self._lake = (choose_ports(settings, broker=embeds), topics), None
 
     def _settings_and_topics(self) -> tuple[LakeSettings, TopicFile]:
         """Read the settings and the topics with the first use, and set the logs' format."""

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from lake.settings.settings import LakeSettings
 from lake.streams.job import stop_spark
-from lake.tables.storage import require_bucket
+from lake.tables.format import require_known_format
 from lakehouse.runtime.broker import (
     Broker,
     broker_answers,
@@ -27,10 +27,11 @@ def spark_session(settings: LakeSettings, name: str) -> Iterator[SparkSession]:
     """Start a Spark session, and stop it at the end of the block.
 
     Raises:
+        FormatError: a newer release has written the lake.
         SettingsError: the tables are in a bucket that cannot be used.
         JarError: a jar could not be fetched.
     """
-    require_bucket(settings)
+    require_known_format(settings)
     fetch_all_jars(settings, *jar_groups(settings))
     with step("Starting Spark"):
         spark = build_session(settings, name)
@@ -62,9 +63,10 @@ def broker_and_spark(settings: LakeSettings, name: str) -> Iterator[tuple[bool, 
 
     Raises:
         BrokerError: the settings name another machine, and no broker answers there.
+        FormatError: a newer release has written the lake.
         SettingsError: the tables are in a bucket that cannot be used.
     """
-    require_bucket(settings)
+    require_known_format(settings)
     embedded = not broker_answers(settings)
     if embedded and not is_local(settings):
         require_broker(settings)

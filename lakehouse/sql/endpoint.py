@@ -48,7 +48,7 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
             stop=stop_after_delay(START_SECONDS),
             wait=wait_fixed(0.1),
             reraise=True,
-        )(_answers, settings)
+        )(answers, settings)
     except TTransportException as error:
         endpoint.stop()
         message = f"The SQL endpoint did not start on port {settings.sql_port}: {error}."
@@ -72,6 +72,11 @@ def _start(spark: SparkSession, configuration: dict[str, str]) -> Any:
             hadoop.unset(name)
 
 
-def _answers(settings: LakeSettings) -> None:
+def answers(settings: LakeSettings) -> None:
+    """Check that the endpoint answers a client, be it by a refusal.
+
+    Raises:
+        TTransportException: it does not.
+    """
     with suppress(SqlError):  # an endpoint that refuses us is running
         connect(settings).close()

@@ -20,7 +20,7 @@ from pulsar_spark.broker.admin import Entry, PartitionState, PulsarAdmin, TopicN
 from pulsar_spark.broker.wire import EntryReader
 from pulsar_spark.eras import Partitioning, Partitionings, Span
 from pulsar_spark.errors import SettingsError
-from pulsar_spark.offsets import START, Estimate, Offset, Position
+from pulsar_spark.offsets import START, Estimate, Offset, Position, topic_of
 from pulsar_spark.options import Bound, PulsarOptions
 from pulsar_spark.plan.ledgers import Ledger, PartitionLog, PartitionRange, share
 
@@ -121,7 +121,7 @@ class Planner:
             return {name: position for name, position in found.items() if position.entry >= 0}
 
     def partitionings(self, read: Offset, known: Partitionings) -> dict[str, Partitioning]:
-        """The partitioning of each partitioned topic, which orders its messages.
+        """The partitioning of each topic that has one, which orders its messages.
 
         Call it after a look.
 
@@ -132,6 +132,8 @@ class Planner:
         found = {}
         for topic, names in self._topics.items():
             if names == [topic]:  # a topic without partitions never gets any
+                if topic in known:  # but it may have come from another broker
+                    found[topic] = known[topic]
                 continue
             if topic not in known:
                 found[topic] = self._first_seen(names, read)
@@ -264,7 +266,7 @@ class Planner:
         """
         from pulsar_spark.plan.tasks import ReadTask
 
-        partitionings = {n: order.get(n.rpartition("-partition-")[0], UNORDERED) for n in end}
+        partitionings = {n: order.get(topic_of(n), UNORDERED) for n in end}
         ranges, total = [], 0
         for name, until in end.items():
             after = begun.get(name, START)

@@ -37,7 +37,7 @@ from silver_lake import SilverLake
 from topic import declared
 
 from bronze import upkeep
-from bronze.ingest import ingest
+from bronze.ingest import ingest, subscription
 from bronze.replay import replay_topic
 from gold.lock import alone
 from gold.own import marked
@@ -46,7 +46,7 @@ from gold.tables import BUILT, last_published
 from gold.tables import CUTS as GOLD_CUTS
 from lake.durable import PRIVATE
 from lake.settings.settings import SHOP_TOPICS, LakeSettings, load_settings
-from lake.streams.checkpoint import interrupted
+from lake.streams.checkpoint import interrupted, reader_id
 from lake.streams.job import await_streams
 from lake.streams.rewind import Place
 from lake.tables.lake import Lake
@@ -57,7 +57,10 @@ from lakehouse.messages.generate import generate as generate_messages
 from lakehouse.messages.publish import create_topics
 from lakehouse.messages.publish_table import publish_table
 from lakehouse.operate import savepoints
+from lakehouse.operate.backup import back_up
+from lakehouse.operate.backup_store import BackupStore
 from lakehouse.operate.reset import reset, what_goes
+from lakehouse.operate.restore import read_backup, restore
 from lakehouse.sql import users
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import CheckpointError, SettingsError
@@ -85,6 +88,7 @@ EXEMPT = {
     "gold explain": "writes artifacts of dbt, which nothing else reads and the next run replaces",
     "gold evaluate": "builds from scratch in its own schema",
     "status": "only reads",
+    "backup": "writes to a folder outside the lake; see lakehouse/operate/test_backup_store.py",
     "doctor": "only reads",
     "java-home": "only reads",
     "warm-up": "writes caches, each replaced whole; the next run deletes what a killed one left",
@@ -232,6 +236,30 @@ def savepoint_restore(world: World) -> Case:
     return world.case(
         lambda s: savepoints.restore(world.spark, Lake(s, topics), "first"), also=named
     )
+
+
+def restore_backup(world: World) -> Case:
+    """A backup of the base lake in an empty home. Its streams are given ids at random."""
+    base, store = world.base, BackupStore(world.folder / "backup")
+    base.broker.put_back(base.subscriptions)
+    back_up(Lake(base.settings, base.topics), store.folder, world.folder)
+    settings = base.settings.model_copy(update={"home": world.folder / "home"})
+    settings.home_dir.mkdir()
+
+    def run(settings: LakeSettings) -> None:
+        if not settings.lake_dir.exists():
+            restore(Lake(settings, base.topics), store, read_backup(store))
+
+    def kept(settings: LakeSettings) -> object:
+        readers = {t: str(reader_id(settings, f"bronze.{t}")) for t in base.topics.topics}
+        with PulsarAdmin(settings.connection) as admin:
+            return {
+                partition: admin.state(partition).cursors.get(subscription(reader))
+                for topic, reader in readers.items()
+                for partition in admin.partitions(settings.full_topic(topic))
+            }
+
+    return Case(settings, run, also=kept)
 
 
 def replay_bronze(world: World) -> Case:
@@ -447,6 +475,7 @@ SCENARIOS: dict[str, Callable[[World], Case]] = {
     "savepoint create": savepoint_create,
     "savepoint drop": savepoint_drop,
     "savepoint restore": savepoint_restore,
+    "restore": restore_backup,
     "replay --table bronze": replay_bronze,
     "replay --table silver": replay_silver,
     "quarantine replay": quarantine_replay,

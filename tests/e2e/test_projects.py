@@ -4,11 +4,14 @@ import contextlib
 import json
 import re
 import shlex
+import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from live_shop import until
 from project import Project
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
@@ -265,3 +268,75 @@ def forget_a_customer(project: Project) -> None:
         )
         == 1
     )
+
+
+@pytest.mark.nightly
+def test_two_projects_run_side_by_side_and_keep_their_ports(tmp_path: Path) -> None:
+    """Neither names a port. Each command finds the services of the project in its folder."""
+    one, two = (Project(tmp_path / name, ports=False) for name in ("one", "two"))
+    with one.up(), two.up():
+        chosen = [ports_of(each) for each in (one, two)]
+        assert len({*chosen[0].values(), *chosen[1].values()}) == 6
+        for number, each in enumerate((one, two)):
+            sensor = {"id": f"s{number}", "site": f"site {number}"}
+            each.run("produce", "sensors", json.dumps(sensor))
+            assert str(chosen[number]["broker"]) in (each.folder / "up.log").read_text()
+        for number, each in enumerate((one, two)):
+            sql = "select id from silver.sensors"
+            until(
+                lambda: json.loads(each.run("sql", "--format", "json", sql)) != [],  # noqa: B023
+                "the row of the project",
+            )
+            assert json.loads(each.run("sql", "--format", "json", sql)) == [{"id": f"s{number}"}]
+    with two.up():  # alone, and before the other project
+        assert ports_of(two) == chosen[1]
+        assert "sensors" in two.run("status")
+
+
+def ports_of(project: Project) -> dict[str, int]:
+    stored: dict[str, int] = json.loads((project.folder / ".lakehouse" / "ports.json").read_text())
+    return stored
+
+
+@pytest.mark.nightly
+def test_a_project_is_restored_on_an_empty_machine_with_another_broker(tmp_path: Path) -> None:
+    """The broker of the lost machine is lost, too. On the new one, positions begin again."""
+    lost, backup = Project(tmp_path / "lost"), tmp_path / "backup"
+    sample = {topic: lost.sample(topic) for topic in ("sensors", "readings")}
+    with lost.up():
+        lost.run("publish", "--data", "sample")
+        until(lambda: len(lost.rows("silver.enriched_readings")) == 20, "the sample")
+        lost.run("gold", "--available-now")
+        said = lost.run("backup", str(backup), both=True)
+        assert "embedded broker are not in the backup" in said
+    shutil.rmtree(lost.folder)
+
+    project = Project(tmp_path / "found", str(backup), "--new-broker", command="restore")
+    assert (project.folder / "dbt" / "dbt_project.yml").exists()
+    assert found(project, "gold.readings_by_day"), "gold can be read before anything is started"
+    first, second = (row["id"] for row in sample["sensors"][-2:])
+    reading = {"id": 999, "sensorId": first, "measuredAt": 1_735_700_000_000, "value": 12.5}
+    shown = f"select id, site from silver.sensors where id in ('{first}', '{second}')"
+    with project.up():
+        project.run("produce", "sensors", json.dumps({"id": first, "site": "moved"}))
+        project.run("produce", "sensors", "--tombstone", "--key", second)
+        until(
+            lambda: (
+                json.loads(project.run("sql", "--format", "json", shown))
+                == [{"id": first, "site": "moved"}]
+            ),
+            "the changes, although their positions are before those in the backup",
+        )
+        project.run("produce", "readings", json.dumps(reading))
+        until(lambda: len(project.rows("silver.enriched_readings")) == 21, "the reading")
+        project.run("gold", "--available-now")
+        project.run("backup", str(tmp_path / "next"))
+    ids = sorted(row["id"] for row in project.rows("silver.enriched_readings"))
+    assert ids == sorted([*(int(row["id"]) for row in sample["readings"]), 999])
+    sites = {row["id"]: row["site"] for row in sample["sensors"]}
+    counted = Counter(sites.get(row["sensor_id"], "unknown") for row in sample["readings"])
+    counted["moved"] += 1
+    marts = Counter[str]()
+    for row in project.rows("gold.readings_by_day"):
+        marts[row["site"]] += row["count_readings"]
+    assert marts == counted

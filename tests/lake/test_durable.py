@@ -9,10 +9,17 @@ import pytest
 
 from lake.durable import PRIVATE, delete_durably, move_durably, write_durably
 from lake.settings.settings import LakeSettings, load_settings
-from lake.streams.checkpoint import IDENTITY, UNFINISHED, checkpoint_id, claim, query_id
+from lake.streams.checkpoint import (
+    GIVEN_UP,
+    IDENTITY,
+    UNFINISHED,
+    checkpoint_id,
+    claim,
+    query_id,
+)
 from lake.streams.consistency import disagreements
 from lake.streams.rewind import BEGUN, Place
-from lake.streams.supervisor import GIVEN_UP, given_up
+from lake.streams.supervisor import given_up
 from lake.tables.lake import Lake
 from lakehouse.operate.savepoints import savepoints
 from lakehouse.runtime.broker import left_over_broker
@@ -26,6 +33,8 @@ BY_HAND = {
     "lake/tables/checksums.py": "Delta ignores a torn checksum, and there is one for each commit",
     "lake/tables/java_source.py": "compiled again at each start",
     "lake/tables/storage.py": "a copy of a data file that cannot be linked",
+    "lakehouse/operate/project_files.py": "files of a project, copied again if a copy was killed",
+    "lakehouse/operate/restore.py": "a whole lake, whose files are synced, gets its place",
     "lakehouse/init.py": "a new project, which is moved to its place when it is whole",
     "lakehouse/runtime/broker.py": "the broker's configuration, written at each start",
     "lakehouse/runtime/jars.py": "verified by SHA-256 whenever it is fetched",

@@ -77,7 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
-        *("init", "plan", "produce", "consume"),
+        *("init", "plan", "produce", "consume", "backup", "restore"),
     }
     parts = [
         each
@@ -358,3 +358,49 @@ def test_gold_leaves_the_sql_port_to_up_unless_asked_to_serve(
     assert served == built
     assert served[0] != port
     assert served[1] == port
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("demo", "up", "bronze", "silver", "gold", "gold explain m", "plan", "status", "report"),
+        *("reset --yes", "sql select", "forget 1 --reason r --yes", "replay --table silver"),
+        *("savepoint create s", "savepoint list", "savepoint restore s", "savepoint drop s"),
+        *("quarantine list", "quarantine show", "quarantine replay", "quarantine discard"),
+        *("publish-table silver.a t --key id", "doctor"),
+    ],
+)
+def test_the_lake_of_a_newer_release_is_refused(
+    run: Run, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Path(".lakehouse", "lake")
+    lake.mkdir(parents=True)
+    (lake / "format.json").write_text('{"format": 99, "release": "7.3.0"}')
+    monkeypatch.setattr("lakehouse.runtime.broker.require_broker", lambda _: None)
+    outcome = run(*command.split())
+    said = " ".join(f"{outcome.out} {outcome.err}".split())
+    assert outcome.exit_code == (1 if command == "doctor" else 2), said
+    assert "format 99" in said
+    assert "7.3.0" in said
+    assert [file.name for file in lake.iterdir()] == ["format.json"]
+
+
+def test_a_backup_and_a_restore_name_what_is_wrong(run: Run, tmp_path: Path) -> None:
+    assert_refused(run("backup", "there"), "No Pulsar broker answers")
+    assert_refused(run("restore", "there"), "There is no complete backup in", "backup.json")
+    assert_refused(
+        run("restore", "there", "--new-broker", "--take-over"), "--take-over", "Leave out one"
+    )
+    (tmp_path / "backup.json").write_text(json.dumps({"layout": 99, "release": "7.3.0"}))
+    assert_refused(run("restore", "."), "release 7.3.0", "does not know", "Nothing was changed")
+    assert {file.name for file in tmp_path.iterdir()} == {"backup.json"}
+
+
+@pytest.mark.parametrize(
+    "folder", [".lakehouse/backup", ".lakehouse/lake/backup", ".lakehouse/../.lakehouse"]
+)
+def test_a_backup_within_the_lake_is_refused(
+    run: Run, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakehouse.runtime.broker.require_broker", lambda _: None)
+    assert_refused(run("backup", folder), "which the backup is to protect", "outside of it")

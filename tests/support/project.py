@@ -24,25 +24,37 @@ SECONDS = 300
 class Project:
     """A project in a new folder, with ports of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        """Make the project with `lakehouse init NAME`."""
-        ports = {name: free_port() for name in ("broker", "admin", "sql")}
+    def __init__(
+        self, folder: Path, *options: str, ports: bool = True, command: str = "init"
+    ) -> None:
+        """Make the project with `lakehouse init NAME`, or in its empty folder with `restore`.
+
+        Without `ports`, it chooses them itself.
+        """
         self.env = {
             **os.environ,
             "PATH": f"{LAKEHOUSE.parent}{os.pathsep}{os.environ['PATH']}",
-            "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{ports['broker']}",
-            "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{ports['admin']}",
-            "LAKEHOUSE_SQL_PORT": str(ports["sql"]),
             "LAKEHOUSE_PSEUDONYM_SECRET": SECRET,
         }
+        if ports:
+            self.env |= {
+                "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{free_port()}",
+                "LAKEHOUSE_PULSAR_ADMIN_URL": f"http://127.0.0.1:{free_port()}",
+                "LAKEHOUSE_SQL_PORT": str(free_port()),
+            }
+        if command == "restore":
+            folder.mkdir()
+            self.folder = folder
+            self.printed = self.run("restore", *options)
+            return
         self.folder = folder.parent
-        self.printed = self.run("init", folder.name, *options)
+        self.printed = self.run(command, folder.name, *options)
         self.folder = folder
 
-    def run(self, *command: str, ends: int = 0) -> str:
+    def run(self, *command: str, ends: int = 0, both: bool = False) -> str:
         """Run a command of `lakehouse`, which must end with this code, and return its output.
 
-        The output is what is for programs, or else what is for people.
+        The output is what is for programs, or else what is for people, or both.
         """
         done = subprocess.run(
             [LAKEHOUSE, *command],
@@ -55,7 +67,7 @@ class Project:
         )
         assert done.returncode == ends, f"{' '.join(command)}:\n{done.stdout}\n{done.stderr}"
         assert "Traceback" not in done.stderr
-        return done.stdout or done.stderr
+        return done.stdout + done.stderr if both else done.stdout or done.stderr
 
     @contextmanager
     def up(self) -> Iterator[None]:
