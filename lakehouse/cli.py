@@ -42,6 +42,7 @@ for command in (
     project.init,
     project.plan,
     *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
+    *(streams.pause, streams.resume),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(messages.produce, messages.consume),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),

@@ -7,7 +7,7 @@ alive: each stream has finished a batch, found nothing to do, or completed a Spa
 `stuck_seconds`. A stream that waits for its restart or was given up is alive, because starting the
 process again would not help it.
 
-ready: all streams run, and the SQL endpoint answers, if the process serves SQL.
+ready: all streams run or are paused, and the SQL endpoint answers, if the process serves SQL.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+READY = ("running", "paused")
 ANSWER_SECONDS = 5.0  # for so long, the answer of a check is repeated
 
 Check = Callable[[], None]
@@ -48,7 +49,7 @@ class Health:
             self._needs = tuple(parts)
 
     def report(self, stream: str, state: str) -> None:
-        """Note that a stream is in a state: starting, running, waiting, given up or ended."""
+        """Note the state of a stream: starting, running, paused, waiting, given up or ended."""
         with self._lock:
             self._streams[stream] = _Stream(state, self._clock())
 
@@ -96,7 +97,7 @@ class Health:
         with self._lock:
             streams = {name: each.state for name, each in sorted(self._streams.items())}
             needs, checks = self._needs, dict(self._checks)
-        found = [f"{name} is {state}" for name, state in streams.items() if state != "running"]
+        found = [f"{n} is {state}" for n, state in streams.items() if state not in READY]
         if "streams" in needs and not streams:
             found.append("no stream has been started yet")
         for part in needs:

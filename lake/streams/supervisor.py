@@ -4,7 +4,7 @@ A failed stream is restarted up to `restarts` times, after a delay that doubles.
 over when the stream has finished a batch in between, unless it runs with `available_now`. Errors
 that a retry cannot fix, such as lost messages or another table's checkpoint, cause no restart
 (`failures.py`). A stream that fails for good is given up: the reason is logged and noted in its
-checkpoint, and the other streams continue.
+checkpoint, and the other streams continue. A stream can also be paused (`pause.py`).
 """
 
 import contextlib
@@ -37,6 +37,7 @@ from lake.observe.metrics import restarted
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import GIVEN_UP, Checkpoint, Running, last_commit
 from lake.streams.failures import NO_SPARK, explain, may_pass
+from lake.streams.pause import is_paused
 from pulsar_spark.errors import LakehouseError
 
 POLL_SECONDS = 0.2
@@ -100,7 +101,12 @@ class Stream:
         self._metrics = BatchMetrics(settings, name)
 
     def begin(self) -> "Stream":
-        """Start the query. An error is raised by `keep`, so that other streams can start first."""
+        """Start the query, unless it is paused.
+
+        An error is raised by `keep`, so that other streams can start first.
+        """
+        if is_paused(self._settings, self.name):
+            return self
         try:
             self._run()
         except Exception as error:  # noqa: BLE001 - kept, and raised again
@@ -164,7 +170,9 @@ class Stream:
     def keep(self, stop: Event) -> None:
         """Restart the query after failures until it has caught up or `stop` is set.
 
-        When `stop` is set, the query finishes its current batch and begins no other.
+        When `stop` is set, the query finishes its current batch and begins no other. The same
+        happens when the stream is paused. It starts again when it is resumed; with `available_now`,
+        a paused stream ends.
 
         Raises:
             LakehouseError: the stream was given up; the message is the reason.
@@ -196,14 +204,37 @@ class Stream:
         )
 
     def _keep_run(self, stop: Event, *, again: bool) -> None:
-        try:
-            ended = self._watch(stop, again=again)
-        except Exception as error:
-            self._runs.ended("FAIL", explain(error))
-            raise
-        finally:
-            self._metrics.ended()
-        self._runs.ended(ended)
+        has_run = False
+        while not has_run or is_paused(self._settings, self.name):
+            if is_paused(self._settings, self.name):
+                again = True
+                if not self._has_resumed(stop):
+                    return
+            try:
+                ended = self._watch(stop, again=again)
+            except Exception as error:
+                self._runs.ended("FAIL", explain(error))
+                raise
+            finally:
+                self._metrics.ended()
+            self._runs.ended(ended)
+            has_run = True
+
+    def _has_resumed(self, stop: Event) -> bool:
+        """Wait while the stream is paused.
+
+        Returns:
+            Whether it shall run. Not if `stop` is set, nor with `available_now`.
+        """
+        self.stop()  # other commands can claim the checkpoint
+        log.warning("stream paused", stream=self.name, resume=f"lakehouse resume {self.name}")
+        HEALTH.report(self.name, "paused")
+        while not stop.is_set() and not self.available_now:
+            if not is_paused(self._settings, self.name):
+                log.info("stream resumed", stream=self.name)
+                return True
+            stop.wait(POLL_SECONDS)
+        return False
 
     def _watch(self, stop: Event, *, again: bool) -> State:
         if again and stop.is_set():
@@ -213,12 +244,13 @@ class Stream:
             self._run()
         elif self._error is not None:
             raise self._error
-        query = self.query
-        while query.isActive and not stop.wait(POLL_SECONDS):
+        query, pauses = self.query, False
+        while query.isActive and not pauses and not stop.wait(POLL_SECONDS):
             self._runs.look()
             self._metrics.look()
+            pauses = is_paused(self._settings, self.name)
         ended: State = "COMPLETE"
-        if stop.is_set() and self._is_cut(query):
+        if (pauses or stop.is_set()) and self._is_cut(query):
             ended = "ABORT"
         error = query.exception()
         if query.isActive:

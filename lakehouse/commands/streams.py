@@ -1,4 +1,4 @@
-"""`lakehouse demo`, `up`, `bronze` and `silver`: the commands that keep streams running."""
+"""The commands that run streams: `demo`, `up`, `bronze`, `silver`; `pause` and `resume`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import typer
 
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import current
+from pulsar_spark.errors import SettingsError
+
+Streams = Annotated[
+    list[str], typer.Argument(metavar="STREAM...", help="bronze.<topic>, or silver.")
+]
 
 
 def demo(
@@ -105,3 +110,33 @@ def silver(available_now: AvailableNow = False) -> None:
         spark_session(current.settings, "lakehouse-silver") as spark,
     ):
         await_streams(refine(spark, current.lake, available_now=available_now))
+
+
+def pause(streams: Streams) -> None:
+    """Pause streams after their current batch, until `lakehouse resume`.
+
+    The others continue. The streams stay paused if the process is started again.
+    """
+    from lake.streams.pause import pause
+
+    for name in _known(streams):
+        pause(current.lake.settings, name)
+        typer.echo(f"{name} is paused. `lakehouse resume {name}` lets it continue.")
+
+
+def resume(streams: Streams) -> None:
+    """Let paused streams continue where they stopped."""
+    from lake.streams.pause import resume
+
+    for name in _known(streams):
+        was_paused = resume(current.lake.settings, name)
+        typer.echo(f"{name} {'continues' if was_paused else 'was not paused'}.")
+
+
+def _known(names: list[str]) -> list[str]:
+    known = [*(f"bronze.{topic}" for topic in current.topics.topics), "silver"]
+    for name in names:
+        if name not in known:
+            what = f"There is no stream '{name}'."
+            raise SettingsError(what, f"The streams are {', '.join(known)}.")
+    return names

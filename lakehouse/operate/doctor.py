@@ -28,6 +28,7 @@ from lake import DISTRIBUTION
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import newest_batch
 from lake.streams.consistency import disagreements
+from lake.streams.pause import paused_since
 from lake.streams.supervisor import given_up
 from lake.tables.format import FormatError, format_of, require_known
 from lake.tables.lake import Lake
@@ -406,6 +407,11 @@ def streams(lake: Lake, query: str, tables: list[TableSpec]) -> Iterator[Finding
         yield Finding(
             *(check, "fail", f"given up at {stopped.at:%Y-%m-%d %H:%M:%S} UTC: {stopped.reason}"),
             "Fix the cause, then start the job again.",
+        )
+    elif since := paused_since(lake.settings, query):
+        yield Finding(
+            *(check, "warn", f"paused since {since:%Y-%m-%d %H:%M:%S} UTC"),
+            f"`lakehouse resume {query}` lets it continue.",
         )
     elif not wrong:
         batch = newest_batch(lake.settings, query)

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from bronze.lag import topic_lag
 from gold.tables import published_tables
+from lake.streams.pause import paused_since
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
@@ -35,6 +36,7 @@ class TableStatus:
         return [self.table, self.rows, age, self.lag_messages, self.note]
 
 
+NO_BROKER = "no broker answers"
 COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 
 
@@ -56,7 +58,7 @@ def _bronze(lake: Lake) -> list[TableStatus]:
             lag = None
             if answers:
                 lag = topic_lag(admin, lake, topic.name).messages(rows or 0)
-            note = "" if answers else "no broker answers"
+            note = _notes(_pause(lake, f"bronze.{topic.name}"), "" if answers else NO_BROKER)
             lines.append(TableStatus(f"bronze.{topic.name}", rows, newest, lag, note))
     return lines
 
@@ -95,10 +97,20 @@ def _audit(lake: Lake, audit: AuditTotals) -> tuple[int | None, None, None, str]
     for topic in audit.topics:
         total.update(audit.now(topic))
     parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
+    paused = _pause(lake, "silver")
     sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
     late = f"; {total['late']} late" if total["late"] else ""
     rows = lake.table(RECONCILIATION).files().rows
-    return rows, None, None, f"{total['messages_in']} in {sign} {parts}{late}"
+    return rows, None, None, _notes(paused, f"{total['messages_in']} in {sign} {parts}{late}")
+
+
+def _pause(lake: Lake, query: str) -> str:
+    since = paused_since(lake.settings, query)
+    return f"paused since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
+
+
+def _notes(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _gold(lake: Lake) -> list[TableStatus]:

@@ -88,6 +88,8 @@ EXEMPT = {
     "gold explain": "writes artifacts of dbt, which nothing else reads and the next run replaces",
     "gold evaluate": "builds from scratch in its own schema",
     "status": "only reads",
+    "pause": "writes one note whole; see lake/streams/test_pause.py",
+    "resume": "deletes one note",
     "backup": "writes to a folder outside the lake; see lakehouse/operate/test_backup_store.py",
     "doctor": "only reads",
     "java-home": "only reads",

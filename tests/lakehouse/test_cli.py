@@ -77,7 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
-        *("init", "plan", "produce", "consume", "backup", "restore"),
+        *("init", "plan", "produce", "consume", "backup", "restore", "pause", "resume"),
     }
     parts = [
         each
@@ -367,7 +367,7 @@ def test_gold_leaves_the_sql_port_to_up_unless_asked_to_serve(
         *("reset --yes", "sql select", "forget 1 --reason r --yes", "replay --table silver"),
         *("savepoint create s", "savepoint list", "savepoint restore s", "savepoint drop s"),
         *("quarantine list", "quarantine show", "quarantine replay", "quarantine discard"),
-        *("publish-table silver.a t --key id", "doctor"),
+        *("publish-table silver.a t --key id", "doctor", "pause silver", "resume silver"),
     ],
 )
 def test_the_lake_of_a_newer_release_is_refused(
@@ -404,3 +404,13 @@ def test_a_backup_within_the_lake_is_refused(
 ) -> None:
     monkeypatch.setattr("lakehouse.runtime.broker.require_broker", lambda _: None)
     assert_refused(run("backup", folder), "which the backup is to protect", "outside of it")
+
+
+def test_streams_are_paused_and_resumed_by_their_names(run: Run) -> None:
+    assert run("pause", "silver", "bronze.users").out.splitlines() == [
+        "silver is paused. `lakehouse resume silver` lets it continue.",
+        "bronze.users is paused. `lakehouse resume bronze.users` lets it continue.",
+    ]
+    assert run("resume", "silver").out == "silver continues.\n"
+    assert run("resume", "silver").out == "silver was not paused.\n"
+    assert_refused(run("pause", "users"), "There is no stream 'users'", "bronze.users")
