@@ -11,7 +11,8 @@ from pulsar_spark.errors import SettingsError
 
 SETTINGS = "lakehouse.toml"
 PREFIX = "project/"
-LEFT_OUT = {"target", "logs", "__pycache__", ".lakehouse", ".git"}
+MADE_BY_DBT = {"target", "logs"}  # in the folder of the project
+LEFT_OUT = {"__pycache__", ".git", ".lakehouse"}
 
 
 def project_files(settings: LakeSettings, project: Path) -> tuple[dict[str, Path], dict[str, str]]:
@@ -45,7 +46,8 @@ def project_files(settings: LakeSettings, project: Path) -> tuple[dict[str, Path
 def _below(folder: Path) -> list[Path]:
     found = []
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - LEFT_OUT)
+        left_out = LEFT_OUT | (MADE_BY_DBT if Path(place) == folder else set())
+        folders[:] = sorted(set(folders) - left_out)
         found += [Path(place, name) for name in sorted(names)]
     return [file for file in found if file.is_file()]
 

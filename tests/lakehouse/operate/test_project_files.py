@@ -25,6 +25,7 @@ def project(tmp_path: Path) -> Path:
         "topics.toml": "topics",
         "dbt/dbt_project.yml": "name: x",
         "dbt/models/a.sql": "select 1",
+        "dbt/models/logs/b.sql": "select 2",
         "dbt/target/manifest.json": "left out",
         "dbt/logs/dbt.log": "left out",
         "notes.txt": "left out",
@@ -65,7 +66,10 @@ def test_settings_topics_and_dbt_are_restored_into_an_empty_folder(
 ) -> None:
     settings = load_settings(topics=project / "topics.toml", dbt_project=project / "dbt")
     files, moved = project_files(settings, project)
-    wanted = {"lakehouse.toml", "topics.toml", "dbt/dbt_project.yml", "dbt/models/a.sql"}
+    wanted = {
+        *("lakehouse.toml", "topics.toml", "dbt/dbt_project.yml"),
+        *("dbt/models/a.sql", "dbt/models/logs/b.sql"),
+    }
     assert {*files} == wanted
     assert moved == {}
     store, backup = backed_up(tmp_path, files)
@@ -87,6 +91,7 @@ def test_files_outside_the_project_get_a_place_within_it(project: Path, tmp_path
         "topics/topics.toml",
         "dbt_project/dbt/dbt_project.yml",
         "dbt_project/dbt/models/a.sql",
+        "dbt_project/dbt/models/logs/b.sql",
     }
 
 

@@ -7,6 +7,7 @@ from topic import LiveTopic, Outgoing, Sent
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
+from pulsar_spark.eras import Era, Partitioning, Span
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.offsets import START, Offset, Position
 from pulsar_spark.options import PulsarOptions
@@ -100,3 +101,22 @@ def test_a_batch_never_ends_at_an_entry_that_readers_do_not_see(
     last = Position(sent.getLedgerId(), sent.getEntryId())
     with PulsarAdmin(topic.settings.connection) as admin:
         assert planner(topic, admin).last_positions() == {partition: last}
+
+
+def test_a_topic_without_partitions_keeps_the_era_that_its_checkpoint_begins_with(
+    topic: LiveTopic,
+) -> None:
+    """As after a restore on another broker, where positions begin again."""
+    plain = f"{topic.name}-plain"
+    client = topic.settings.connection.client()
+    client.create_producer(plain).send(b"x")
+    client.close()
+    later = {plain: Partitioning(0, (Era(Span(7, 7), {}),))}
+    with PulsarAdmin(topic.settings.connection) as admin:
+        plan = planner(topic, admin, topic=plain)
+        last = plan.last_positions()
+        assert [*last] == [plain]
+        assert plan.partitionings({}, {}) == {}
+        assert plan.partitionings({}, later) == later
+        [task] = plan.tasks({}, last, later)
+        assert [each.order_times for each in task.ranges] == [Span(7, 7)]
