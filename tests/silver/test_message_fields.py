@@ -146,7 +146,7 @@ def test_the_message_key_can_be_the_key_of_each_kind_of_payload(
         message(3, payload, **version),
         message(4, payload, key="7", properties={}, **version),
         message(5, None, key="x"),
-        schemas=schemas,
+        schemas={(None, version): schema for version, schema in schemas.items()},
     )
     content = payload if value == "binary" else "x"
     assert [(r["id"], r["v"], r["tenant"], r["is_deleted"]) for r in rows[:2]] == [

@@ -143,7 +143,10 @@ def test_a_tombstone_has_a_key_and_no_payload(run: CommandLine, settings: LakeSe
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("orders", ADA), "declares no topic 'orders'. Use one of people, visits, or name another"),
+        (
+            ("orders", ADA),
+            "declares no topic 'orders'. Use one of people, visits, readings, or name",
+        ),
         (("people",), "There is no message to send. Add it as JSON, or - for standard input"),
         (("people", "--tombstone"), "--tombstone needs --key, and takes neither a message nor"),
         (("people", ADA, "--tombstone", "--key", "7"), "Write `lakehouse produce people --tombst"),
