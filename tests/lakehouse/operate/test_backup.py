@@ -125,6 +125,8 @@ def test_a_running_lake_is_restored_beside_itself_and_both_continue(
         back_up(copy.lake, folder, project)
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
 def test_what_a_backup_holds_keeps_and_refuses(
     lake: ShopLake, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,7 +113,8 @@ def test_a_topic_without_partitions_keeps_the_era_that_its_checkpoint_begins_wit
     client.close()
     later = {plain: Partitioning(0, (Era(Span(7, 7), {}),))}
     with PulsarAdmin(topic.settings.connection) as admin:
-        plan = planner(topic, admin, topic=plain)
+        options = {**topic.settings.connection.options(), "topic": plain}
+        plan = Planner(PulsarOptions.parse(options), admin)
         last = plan.last_positions()
         assert [*last] == [plain]
         assert plan.partitionings({}, {}) == {}
