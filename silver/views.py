@@ -35,6 +35,11 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
             f"CREATE OR REPLACE VIEW `{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
             f"FROM `enriched_{topic.name}` WHERE `{lookup}` IS NULL"
         )
+    for name, join in topics.joined.items():
+        session.sql(
+            f"CREATE OR REPLACE VIEW `{join.join.missing}` AS SELECT * "  # noqa: S608 - topic.py checks names
+            f"FROM `{name}` WHERE {join.is_missing}"
+        )
     for view in topics.views.values():
         if not view.key:
             comment = literal(view.description)

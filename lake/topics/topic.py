@@ -158,6 +158,11 @@ class FieldSpec(Declaration):
         return self.personal in ("mask", "hash")
 
 
+def sql_type(field: FieldSpec) -> str:
+    """The column type of a field."""
+    return {"timestamp_ms": "timestamp", "long": "bigint"}.get(field.type, field.type)
+
+
 class Lookup(Declaration):
     """A lookup of the row of the changelog `topic` whose key equals the field `on`.
 
