@@ -86,7 +86,9 @@ WAITED = _metric(
     "waited_messages_total", "Applied messages that arrived before a row they refer to", "topic"
 )
 LATE = _metric(
-    "late_messages_total", "Messages whose event time is before the watermark of the topic", "topic"
+    "late_messages_total",
+    "Messages whose event time is before the watermark of the topic by more than its lateness",
+    "topic",
 )
 QUARANTINE = _metric("quarantine_records", "Records in quarantine that were not discarded", "topic")
 MISSING = _metric(

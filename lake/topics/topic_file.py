@@ -98,6 +98,19 @@ class TopicFile(Declaration):
         return self
 
     @model_validator(mode="after")
+    def _late_views_have_names(self) -> TopicFile:
+        others = {*self.view_sources(), *self.missing_views()}
+        others |= {topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES}
+        for name, topic in self.late_views().items():
+            if name in others:
+                message = (
+                    f"topic '{topic.name}' has a 'lateness', so it needs the name '{name}' in "
+                    "silver, which is taken; rename the other topic or lookup"
+                )
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
     def _joins_fit(self) -> TopicFile:
         """Refuse joins that do not fit their topics, or need a name that is taken."""
         taken = self._tables()
@@ -118,6 +131,7 @@ class TopicFile(Declaration):
             *self.view_sources(),
             *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
             *self.missing_views(),
+            *self.late_views(),
         }
 
     @model_validator(mode="after")
@@ -194,6 +208,10 @@ class TopicFile(Declaration):
             message = f"Topic file: {error}."
             raise SettingsError(message) from error
         return found
+
+    def late_views(self) -> dict[str, Topic]:
+        """The views of the late events, each with its topic."""
+        return {f"late_{topic.name}": topic for topic in self.events() if topic.lists_late}
 
     def missing_views(self) -> dict[str, tuple[Topic, str]]:
         """The views of the rows whose lookup has found nothing yet, each with its topic and lookup.
