@@ -32,7 +32,8 @@ from lake.topics.view_queries import ViewQuery
 from pulsar_spark.errors import SettingsError
 from silver.audit.snapshots import SilverSnapshot
 from silver.contract.tables import view_table
-from silver.records.batch_stats import few
+from silver.nearby import Nearby
+from silver.records.batch_stats import FEW, few
 from silver.state.merge import all_of
 from silver.view_plan import Opened, ViewPlan, plan_view, reason_of
 from silver.view_sources import registered, sources_of
@@ -40,6 +41,7 @@ from silver.views import refusal
 
 DEFINITION = "lakehouse.view"
 NAN = float("nan")
+MOST_ROWS = 4 * FEW  # of a view, that a batch compares in the driver
 
 log = structlog.get_logger()
 
@@ -52,8 +54,10 @@ class KeptView:
     def __init__(self, lake: Lake, query: ViewQuery) -> None:
         self._query = query
         self._view = query.view
-        self._table = lake.table(view_table(query.view))
+        self._table = lake.table(view_table(query.view, lake.topics))
         self._sources = sources_of(lake, query)
+        join = lake.topics.joined.get(query.view.name)
+        self._reach = join.reach if join else None
         whole = query.view.model_copy(update={"sql": query.sql})
         self._definition = sha256(whole.model_dump_json().encode()).hexdigest()
         self._is_planned = False
@@ -77,12 +81,20 @@ class KeptView:
         own = self._table.arrow
         try:
             if before is None or self._must_recompute(own, before):
+                self._delete_ambiguous(spark)
                 self.recompute(spark, batch_id)
                 self._table.set_property(spark, DEFINITION, self._definition)
             else:
                 self._follow(spark, own, opened, batch_id, before.versions)
         except PySparkException as error:
-            raise refusal(self._view, f"is refused by Spark: {explain(error)}") from error
+            what = f"is refused by Spark: {explain(error)}"
+            if self._reach:
+                message = (
+                    f"The join '{self._view.name}' in the topic file {what} Correct its "
+                    "'left_where' and 'right_where', which must be conditions."
+                )
+                raise SettingsError(message) from error
+            raise refusal(self._view, what) from error
 
     def _must_recompute(self, own: ArrowTable, before: SilverSnapshot) -> bool:
         """Whether all rows must be computed.
@@ -93,6 +105,16 @@ class KeptView:
         if not {table.full_name for table in tables} <= before.versions.keys():
             return True
         return own.configuration(DEFINITION) != self._definition
+
+    def _delete_ambiguous(self, spark: SparkSession) -> None:
+        """Delete all rows if several have the same key, because the key has been redefined.
+
+        A MERGE could not tell which of them is the row with the key.
+        """
+        if self.is_redefined:
+            times = self._table.rows(spark).groupBy(*self._view.key).count()
+            if not times.where("count > 1").isEmpty():
+                self._table.spark(spark).delete()
 
     @property
     def table(self) -> str:
@@ -123,15 +145,20 @@ class KeptView:
             return
         plan = self._planned(spark, own)
         if plan is None:
-            changes = (self._sources[n].changes(opened[n], since[n], []) for n in since)
-            if any(each is None or each.num_rows for each in changes):
+            changed = (self._sources[n].changes(opened[n], since[n], []) for n in since)
+            if any(each is None or each.num_rows for each in changed):
                 self.recompute(spark, batch_id)
             return
-        keys = plan.affected(spark, self._sources, opened, since)
-        if keys is None or not few(len(keys)):
+        changes = plan.changes(self._sources, opened, since)
+        if changes is None:
+            self.recompute(spark, batch_id)
+            return
+        nearby = Nearby.of(self._reach, changes) if self._reach else None
+        keys = plan.affected(spark, self._frames(spark, nearby), changes)
+        if not few(len(keys)):
             self.recompute(spark, batch_id)
         elif keys:
-            self._update(spark, own, batch_id, plan, keys)
+            self._update(spark, own, batch_id, plan, keys, nearby)
 
     def _planned(self, spark: SparkSession, own: ArrowTable) -> ViewPlan | None:
         """The plan, made once per process. None if all rows must be computed."""
@@ -147,16 +174,22 @@ class KeptView:
             self._is_planned = True
         return self._plan
 
-    def _result(self, spark: SparkSession, sql: str, **others: DataFrame) -> DataFrame:
-        """The result of a query over what the view reads, with the declared columns and types.
+    def _frames(self, spark: SparkSession, nearby: Nearby | None) -> dict[str, DataFrame]:
+        """What the view reads, by name; of a join, only the events that a batch may need."""
+        frames = {name: source.rows(spark) for name, source in self._sources.items()}
+        if nearby:
+            frames = {name: rows.where(nearby.read(name)) for name, rows in frames.items()}
+        return frames
+
+    def _result(self, spark: SparkSession, sql: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """The result of a query over some rows, with the declared columns and types.
 
         Args:
             spark: the session of the batch.
             sql: the view's query, or a part of it.
-            others: further rows that it reads.
+            frames: the rows that it reads, by name.
         """
-        frames = {name: source.rows(spark) for name, source in self._sources.items()}
-        with registered(spark, {**frames, **others}):
+        with registered(spark, frames):
             found = spark.sql(sql)
         if set(found.columns) != set(self._view.columns):
             what = f"returns {', '.join(found.columns)}, not the declared columns."
@@ -164,9 +197,18 @@ class KeptView:
         return found.select(*(F.col(n).cast(kind) for n, kind in self._view.columns.items()))
 
     def _update(
-        self, spark: SparkSession, own: ArrowTable, batch_id: int, plan: ViewPlan, keys: set[Key]
+        self,
+        spark: SparkSession,
+        own: ArrowTable,
+        batch_id: int,
+        plan: ViewPlan,
+        keys: set[Key],
+        nearby: Nearby | None,
     ) -> None:
-        """Compute the rows with some values of the scope, and write those that differ."""
+        """Compute the rows with some values of the scope, and write those that differ.
+
+        Of a join, rows that are not near a changed event cannot differ, and are left alone.
+        """
         columns, kinds = list(self._view.columns), own.schema(plan.scope).types
         try:
             parts = [
@@ -178,20 +220,29 @@ class KeptView:
             return
         wanted = pa.table(parts, [f"k{number}" for number in range(len(parts))])
         relation = F.broadcast(spark.createDataFrame(wanted))
-        new = self._result(spark, restricted_sql(self._query.sql, plan.plan), **{KEYS: relation})
+        frames = {**self._frames(spark, nearby), KEYS: relation}
+        new = self._result(spark, restricted_sql(self._query.sql, plan.plan), frames)
+        if nearby:
+            new = new.alias("new").where(nearby.written("new"))
+        place = plan.scope.index(plan.by)
+        computed = new.limit(MOST_ROWS + 1).toArrow()
+        found = self._found(own, plan.by, {key[place] for key in keys}, nearby)
+        if max(computed.num_rows, found.num_rows) > MOST_ROWS:
+            self._update_in_spark(spark, batch_id, plan, new, relation, nearby)
+            return
         now: dict[Key, Key] = {}
-        for row in new.toArrow().to_pylist():
+        for row in computed.to_pylist():
             key = self._key_of(row)
             if key in now:
                 raise self._twice(row)
             now[key] = _values(row, columns)
-        place = plan.scope.index(plan.by)
-        near = self._found(own, plan.by, {key[place] for key in keys})
-        near = [row for row in near if _values(row, plan.scope) in keys]
+        near = [row for row in found.to_pylist() if _values(row, plan.scope) in keys]
+        if nearby:
+            near = [row for row in near if nearby.holds(row[nearby.reach.column])]
         old = {self._key_of(row): _values(row, columns) for row in near}
         if plan.key_by is not None:
             self._require_absent(own, plan.key_by, now.keys() - old.keys())
-        self._write(spark, own, batch_id, new.schema, now, old)
+        self._write(spark, own, batch_id, new.schema, now, old, nearby)
 
     def _write(
         self,
@@ -201,6 +252,7 @@ class KeptView:
         schema: StructType,
         now: Mapping[Key, Key],
         old: Mapping[Key, Key],
+        nearby: Nearby | None,
     ) -> None:
         """Write the rows that differ, given by key. If all are new, delta-rs appends them."""
         changed = [(*row, batch_id) for key, row in now.items() if old.get(key) != row]
@@ -212,28 +264,67 @@ class KeptView:
             marked = [(*row, False) for row in changed] + [(*row, True) for row in gone]
             kind = StructType([*schema.fields]).add("silver_batch", LongType())
             kind = kind.add("_is_deleted", BooleanType())
-            self._merge(spark, spark.createDataFrame(marked, kind))
+            self._merge(spark, spark.createDataFrame(marked, kind), nearby)
 
-    def _found(self, own: ArrowTable, by: str, values: Iterable[Any]) -> list[dict[str, Any]]:
+    def _found(
+        self, own: ArrowTable, by: str, values: Iterable[Any], nearby: Nearby | None = None
+    ) -> pa.Table:
         """The rows of the table in which a column has one of some values."""
         kind = own.schema([by]).field(by).type
-        columns = list(self._view.columns)
-        rows: list[dict[str, Any]] = own.find(by, pa.array([*values], kind), columns).to_pylist()
-        return rows
+        columns, among = list(self._view.columns), nearby.searched() if nearby else None
+        return own.find(by, pa.array([*values], kind), columns, among)
 
     def _require_absent(self, own: ArrowTable, by: str, new: set[Key]) -> None:
         """Check that new keys are no keys of rows with another scope, which stay."""
         place = self._view.key.index(by)
-        for row in self._found(own, by, {key[place] for key in new}):
+        for row in self._found(own, by, {key[place] for key in new}).to_pylist():
             if self._key_of(row) in new:
                 raise self._twice(row)
 
+    def _update_in_spark(
+        self,
+        spark: SparkSession,
+        batch_id: int,
+        plan: ViewPlan,
+        new: DataFrame,
+        scopes: DataFrame,
+        nearby: Nearby | None,
+    ) -> None:
+        """As `_update`, for too many rows for the driver."""
+        if plan.key_by is not None:  # rows with another scope may have the same key
+            self.recompute(spark, batch_id)
+            return
+        same = reduce(
+            and_,
+            (
+                F.col(f"old.`{name}`").eqNullSafe(F.col(f"scopes.k{number}"))
+                for number, name in enumerate(plan.scope)
+            ),
+        )
+        rows = self._table.rows(spark).alias("old")
+        old = rows.join(scopes.alias("scopes"), same, "left_semi")
+        if nearby:
+            old = old.where(nearby.written("old"))
+        self._write_difference(spark, batch_id, new, old, nearby)
+
     def recompute(self, spark: SparkSession, batch_id: int) -> None:
         """Compute all rows, and write those that differ."""
+        new = self._result(spark, self._query.sql, self._frames(spark, None))
+        self._write_difference(spark, batch_id, new, self._table.rows(spark), None)
+
+    def _write_difference(
+        self,
+        spark: SparkSession,
+        batch_id: int,
+        new: DataFrame,
+        old: DataFrame,
+        nearby: Nearby | None,
+    ) -> None:
+        """Write the rows by which some rows of the table differ from what they should be."""
         names = self._view.key
         times = F.count("*").over(Window.partitionBy(*names)).alias("times")
-        new = self._result(spark, self._query.sql).select(F.struct("*").alias("new"), times)
-        old = self._table.rows(spark).drop("silver_batch")
+        new = new.select(F.struct("*").alias("new"), times)
+        old = old.drop("silver_batch")
         same = reduce(
             and_,
             (F.col(f"new.`{name}`").eqNullSafe(F.col(f"old.`{name}`")) for name in names),
@@ -253,16 +344,19 @@ class KeptView:
         try:
             for row in changes.where("times > 1").take(1):
                 raise self._twice(row.asDict())
-            self._merge(spark, changes.drop("times"))
+            self._merge(spark, changes.drop("times"), nearby)
         finally:
             changes.unpersist()
 
-    def _merge(self, spark: SparkSession, changes: DataFrame) -> None:
+    def _merge(self, spark: SparkSession, changes: DataFrame, nearby: Nearby | None = None) -> None:
         values = all_of(changes.drop("_is_deleted"))
+        same = match(self._view.key, "<=>")
+        if nearby:  # the same rows match, but Delta need not search the other files
+            same += f" AND {nearby.written('t')}"
         (
             self._table.spark(spark)
             .alias("t")
-            .merge(changes.alias("s"), match(self._view.key, "<=>"))
+            .merge(changes.alias("s"), same)
             .whenMatchedDelete(condition="s._is_deleted")
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(values=values)

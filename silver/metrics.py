@@ -12,8 +12,14 @@ from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import files_of_each
 from lake.topics.topic_file import TopicFile
-from silver.audit.totals import OUTCOMES, AuditTotals, count_missing
-from silver.contract.tables import CUTS, RECONCILIATION, enriched_table, silver_tables
+from silver.audit.totals import OUTCOMES, AuditTotals, count_missing, count_without_partner
+from silver.contract.tables import (
+    CUTS,
+    RECONCILIATION,
+    enriched_table,
+    silver_tables,
+    view_table,
+)
 
 
 def silver_collector(lake: Lake) -> LayerCollector:
@@ -53,8 +59,14 @@ def _audited(audit: AuditTotals, topics: TopicFile) -> Iterator[Family]:
 
 
 def _missing(lake: Lake) -> dict[Labels, int]:
-    return {
+    lookups: dict[Labels, int] = {
         (name.removeprefix("missing_"),): count_missing(table, lookup)
         for name, (topic, lookup) in lake.topics.missing_views().items()
         if (table := lake.table(enriched_table(topic, lake.topics))).exists()
     }
+    joins: dict[Labels, int] = {
+        (name,): count_without_partner(table, join)
+        for name, join in lake.topics.joined.items()
+        if (table := lake.table(view_table(join.view, lake.topics))).exists()
+    }
+    return lookups | joins

@@ -6,7 +6,7 @@ from typing import cast
 
 import pyarrow as pa
 import structlog
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ByteType, DataType, IntegerType, LongType, ShortType, StructType
 
 from lake.kept.planner import Plan, Term, declared_plan, make_plan
@@ -45,47 +45,59 @@ class ViewPlan:
     by: str
     key_by: str | None
 
-    def affected(
-        self,
-        spark: SparkSession,
-        sources: Mapping[str, Source],
-        opened: Opened,
-        since: Mapping[str, int],
-    ) -> set[Key] | None:
-        """The values of the scope that changes of sources can affect.
+    def changes(
+        self, sources: Mapping[str, Source], opened: Opened, since: Mapping[str, int]
+    ) -> dict[str, pa.Table] | None:
+        """The changed rows of the sources, as they were and as they are, with the columns used.
 
         Args:
-            spark: the session of the batch.
             sources: what the view reads, by name.
             opened: the same tables at their newest versions.
             since: for each source that may have changed, the first version that counts.
 
         Returns:
-            The values. None if the changes are too many or no longer kept.
+            The rows by the name of the source. None if they are too many or no longer kept.
+        """
+        found: dict[str, pa.Table] = {}
+        for name, version in since.items():
+            terms = self._terms(name)
+            used = list(dict.fromkeys(column for term in terms for column in term.used))
+            rows = sources[name].changes(opened[name], version, used)
+            if rows is None:
+                return None
+            found[name] = rows
+        return found
+
+    def affected(
+        self, spark: SparkSession, frames: Mapping[str, DataFrame], changes: Mapping[str, pa.Table]
+    ) -> set[Key]:
+        """The values of the scope that changes of sources can affect; not all if too many.
+
+        Args:
+            spark: the session of the batch.
+            frames: the rows of what the view reads, by name.
+            changes: the changed rows.
         """
         found: set[Key] = set()
         others: list[tuple[Term, pa.Table]] = []
-        for name, version in since.items():
-            terms = [term for term in self.plan.terms if term.table == name.lower()]
-            used = list(dict.fromkeys(column for term in terms for column in term.used))
-            changes = sources[name].changes(opened[name], version, used)
-            if changes is None:
-                return None
-            for term in terms:
-                rows = differing(changes, term.used)
+        for name, changed in changes.items():
+            for term in self._terms(name):
+                rows = differing(changed, term.used)
                 if term.columns is None and rows.num_rows:
                     others.append((term, rows))
                 elif term.columns is not None:
                     values = (rows[column].to_pylist() for column in term.columns)
                     found.update(zip(*values, strict=True))
         if others and self.query is not None:  # a declared plan has only columns
-            frames = {term.feed: spark.createDataFrame(rows) for term, rows in others}
-            frames.update({name: source.rows(spark) for name, source in sources.items()})
-            with registered(spark, frames):
+            feeds = {term.feed: spark.createDataFrame(rows) for term, rows in others}
+            with registered(spark, {**feeds, **frames}):
                 sql = terms_sql(self.query, [term for term, _ in others], {})
                 more = spark.sql(sql).limit(FEW + 1).toArrow()
             found.update(zip(*(column.to_pylist() for column in more.columns), strict=True))
         return found
+
+    def _terms(self, name: str) -> list[Term]:
+        return [term for term in self.plan.terms if term.table == name.lower()]
 
 
 def plan_view(

@@ -76,9 +76,9 @@ def sources_of(lake: Lake, query: ViewQuery) -> dict[str, Source]:
 
 
 def _source(lake: Lake, name: str) -> Source:
-    view, days = lake.topics.views.get(name), lake.settings.history_days
+    view, days = lake.topics.queried.get(name), lake.settings.history_days
     if view is not None:
-        return Source(lake.table(view_table(view)), view.columns, False, days)
+        return Source(lake.table(view_table(view, lake.topics)), view.columns, False, days)
     topic = lake.topics.view_sources()[name]
     is_state = topic.kind == "changelog"
     spec = state_table(topic) if is_state else enriched_table(topic, lake.topics)

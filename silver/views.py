@@ -12,6 +12,7 @@ from lake.streams.failures import explain
 from lake.topics.topic import View
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
+from silver.audit.lateness import late_sql
 from silver.contract.tables import lookup_columns
 
 
@@ -34,6 +35,13 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
         session.sql(
             f"CREATE OR REPLACE VIEW `{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
             f"FROM `enriched_{topic.name}` WHERE `{lookup}` IS NULL"
+        )
+    for name, topic in topics.late_views().items():
+        session.sql(f"CREATE OR REPLACE VIEW `{name}` AS {late_sql(topic)}")
+    for name, join in topics.joined.items():
+        session.sql(
+            f"CREATE OR REPLACE VIEW `{join.join.missing}` AS SELECT * "  # noqa: S608 - topic.py checks names
+            f"FROM `{name}` WHERE {join.is_missing}"
         )
     for view in topics.views.values():
         if not view.key:

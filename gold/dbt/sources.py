@@ -53,7 +53,7 @@ def source_tables(topics: TopicFile) -> list[TableSpec]:
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),
         *(enriched_table(topic, topics) for topic in topics.events()),
-        *(view_table(view) for view in topics.kept_views()),
+        *(view_table(view, topics) for view in topics.kept_views()),
     ]
 
 

@@ -86,10 +86,16 @@ WAITED = _metric(
     "waited_messages_total", "Applied messages that arrived before a row they refer to", "topic"
 )
 LATE = _metric(
-    "late_messages_total", "Messages whose event time is before the watermark of the topic", "topic"
+    "late_messages_total",
+    "Messages whose event time is before the watermark of the topic by more than its lateness",
+    "topic",
 )
 QUARANTINE = _metric("quarantine_records", "Records in quarantine that were not discarded", "topic")
-MISSING = _metric("missing_rows", "Rows whose lookup has not found its row yet", "lookup")
+MISSING = _metric(
+    "missing_rows",
+    "Rows whose lookup, or join, has not found its row yet; lookup is the name of either",
+    "lookup",
+)
 REFINED_AT = _metric("refined_timestamp_seconds", "When silver last finished a batch")
 REFINED_MESSAGE = _metric(
     "refined_message_timestamp_seconds",

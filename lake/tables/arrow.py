@@ -84,8 +84,12 @@ class ArrowTable:
         kind = pa.schema(self._delta.schema().to_arrow()).field(column).type
         return bool(pa.types.is_integer(kind) or pa.types.is_string(kind))
 
-    def find(self, column: str, values: pa.Array, columns: Sequence[str]) -> pa.Table:
+    def find(
+        self, column: str, values: pa.Array, columns: Sequence[str], among: str | None = None
+    ) -> pa.Table:
         """Columns of the rows whose `column` has one of the values. NULL matches NULL.
+
+        With `among`, a condition in DataFusion's SQL, other rows are left out.
 
         The result has `column` first, then `columns`. The column is one of integers, strings, dates
         or instants. Of instants, rows with the begin of the same millisecond may be found as well.
@@ -99,6 +103,8 @@ class ArrowTable:
         condition = f'"{column}" IN ({listed})' if listed else "false"
         if values.null_count:
             condition += f' OR "{column}" IS NULL'
+        if among:
+            condition = f"({condition}) AND ({among})"
         found = pa.table(self._delta.scan(names, predicate=condition))
         return found.select(names).cast(pa.schema([schema.field(name) for name in names]))
 

@@ -3,13 +3,15 @@
 `topic_file.py` reads the file.
 """
 
+import datetime as dt
 import itertools
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lake.topics.address import checked_names, checked_pattern, checked_start
+from lake.topics.durations import Duration
 from lake.topics.origins import computed, of_the_message
 
 DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
@@ -38,6 +40,7 @@ OWN_COLUMNS = frozenset(
 
 
 ORDERS = "orders"  # of the state of partial updates only
+WATERMARK, LATE_BY = "watermark", "late_by_ms"  # of the list of late events only
 
 
 def snake_case(name: str) -> str:
@@ -158,6 +161,11 @@ class FieldSpec(Declaration):
         return self.personal in ("mask", "hash")
 
 
+def sql_type(field: FieldSpec) -> str:
+    """The column type of a field."""
+    return {"timestamp_ms": "timestamp", "long": "bigint"}.get(field.type, field.type)
+
+
 class Lookup(Declaration):
     """A lookup of the row of the changelog `topic` whose key equals the field `on`.
 
@@ -249,6 +257,8 @@ class Topic(Declaration):
     tombstones_days: the days after which a deleted key is forgotten (tombstone retention). By
         default, it is never forgotten.
     compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
+    lateness: by how much an event may be before the watermark of its topic without being late. If
+        given, `silver.late_<topic>` lists the late events.
     start: where bronze begins to read events when it lands the topic for the first time:
         `earliest`, `latest`, or the instant of publishing in ISO 8601.
     """
@@ -276,6 +286,7 @@ class Topic(Declaration):
     compacted: bool = False
     start: Annotated[str, BeforeValidator(checked_start)] = "earliest"
     tombstones_days: Annotated[int, Field(ge=1)] | None = None
+    lateness: Duration = dt.timedelta(0)
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = {}
 
@@ -332,11 +343,31 @@ class Topic(Declaration):
                 )
             if self.lookups:
                 self._refuse("is a changelog; only events have lookups")
+            if self.lists_late:
+                self._refuse("is a changelog; only events are late. Remove 'lateness'")
             return self
         for name in CHANGELOG_ONLY:
             if name in self.model_fields_set:
                 self._refuse(f"has events, which are all kept; remove '{name}'")
+        if self.lists_late:
+            self._require_time_of_events()
         return self
+
+    def _require_time_of_events(self) -> None:
+        event_time = self.event_time
+        if event_time is None:
+            self._refuse("has a 'lateness', so it needs an 'event_time'")
+        if sql_type(self.fields[event_time]) != "timestamp":
+            self._refuse(
+                f"has a 'lateness', so the type of its event time '{event_time}' must be "
+                "'timestamp' or 'timestamp_ms'"
+            )
+        for name in (*self.key, event_time):
+            if snake_case(name) in (WATERMARK, LATE_BY):
+                self._refuse(
+                    f"has a 'lateness' and a field '{name}', but the list of late events adds a "
+                    f"column '{snake_case(name)}' of its own. Rename the field"
+                )
 
     @model_validator(mode="after")
     def _rules_fit_each_other(self) -> "Topic":
@@ -433,7 +464,7 @@ class Topic(Declaration):
                 )
         return self
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, what: str) -> NoReturn:
         message = f"topic '{self.name}' {what}"
         raise ValueError(message)
 
@@ -441,6 +472,11 @@ class Topic(Declaration):
     def hashed(self) -> list[str]:
         """The fields of which gold sees only the hash."""
         return [name for name, spec in self.fields.items() if spec.personal == "hash"]
+
+    @property
+    def lists_late(self) -> bool:
+        """Whether `silver.late_<topic>` lists the late events."""
+        return "lateness" in self.model_fields_set
 
     @property
     def truncates(self) -> bool:

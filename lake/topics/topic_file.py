@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, model_validator
 
 from lake.topics.address import Address, declared_address, refuse_equal
+from lake.topics.joins import Join, JoinOf
 from lake.topics.topic import Declaration, Name, Topic, View
 from pulsar_spark.errors import SettingsError
 
@@ -32,13 +34,14 @@ SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tabl
 
 
 class TopicFile(Declaration):
-    """All topics of a lake, and the views of silver's tables, by name.
+    """All topics of a lake, and the joins and views of silver's tables, by name.
 
     application: the Python module that adds a demo, sections of the report and an evaluation
         (`lakehouse/application.py`). It does not affect the tables.
     """
 
     topics: dict[Name, Topic]
+    joins: dict[Name, Join] = Field(default={})
     views: dict[Name, View] = Field(default={})
     application: str | None = None
 
@@ -49,7 +52,7 @@ class TopicFile(Declaration):
             return data
         named = {
             kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
-            for kind in ("topics", "views")
+            for kind in ("topics", "joins", "views")
             if isinstance(found := data.get(kind), dict)
         }
         return {**data, **named}
@@ -95,20 +98,52 @@ class TopicFile(Declaration):
         return self
 
     @model_validator(mode="after")
-    def _views_fit(self) -> TopicFile:
-        sources = self.view_sources()
-        taken = {
+    def _late_views_have_names(self) -> TopicFile:
+        others = {*self.view_sources(), *self.missing_views()}
+        others |= {topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES}
+        for name, topic in self.late_views().items():
+            if name in others:
+                message = (
+                    f"topic '{topic.name}' has a 'lateness', so it needs the name '{name}' in "
+                    "silver, which is taken; rename the other topic or lookup"
+                )
+                raise ValueError(message)
+        return self
+
+    @model_validator(mode="after")
+    def _joins_fit(self) -> TopicFile:
+        """Refuse joins that do not fit their topics, or need a name that is taken."""
+        taken = self._tables()
+        for name, join in self.joined.items():
+            for own in (name, join.join.missing):
+                if own in taken:
+                    message = (
+                        f"join '{name}' needs the name '{own}' in silver, which is taken; rename it"
+                    )
+                    raise ValueError(message)
+                taken.add(own)
+        return self
+
+    def _tables(self) -> set[str]:
+        """The names of silver's tables and views that are made from topics."""
+        return {
             *OWN_TABLES,
-            *sources,
+            *self.view_sources(),
             *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
             *self.missing_views(),
+            *self.late_views(),
         }
+
+    @model_validator(mode="after")
+    def _views_fit(self) -> TopicFile:
+        sources, queried = self.view_sources(), self.queried
+        taken = self._tables() | {*self.joins} | {join.missing for join in self.joins.values()}
         for view in self.views.values():
             if view.name in taken:
                 message = f"view '{view.name}' has the same name as a table of silver; rename it"
                 raise ValueError(message)
             for name in view.sources:
-                if name not in sources and not (name in self.views and self.views[name].key):
+                if name not in sources and not (name in queried and queried[name].key):
                     message = (
                         f"view '{view.name}' has the source '{name}', which is neither a view with "
                         f"a key nor among {', '.join(sources)}"
@@ -126,13 +161,30 @@ class TopicFile(Declaration):
 
     @cached_property
     def view_queries(self) -> list[ViewQuery]:
-        """The queries of the views with a key, each after those of the views that it reads."""
-        if not any(view.key for view in self.views.values()):
+        """The queries of the views with a key, each after those of the views that it reads.
+
+        Joins are views with a key, too.
+        """
+        if not any(view.key for view in self.queried.values()):
             return []
         # Other topic files need not wait 0.3 s for the import of sqlglot.
         from lake.topics.view_queries import view_queries
 
-        return view_queries(self.views, self.view_sources())
+        return view_queries(self.queried, self.view_sources())
+
+    @cached_property
+    def joined(self) -> dict[str, JoinOf]:
+        """The joins with their topics, by name.
+
+        Raises:
+            Misplaced: a join does not fit its topics. Not raised once the file has been read.
+        """
+        return {name: JoinOf.checked(join, self.topics) for name, join in self.joins.items()}
+
+    @cached_property
+    def queried(self) -> dict[str, View]:
+        """The views and, as views with a key, the joins, by name."""
+        return {name: join.view for name, join in self.joined.items()} | self.views
 
     def addresses(self, namespace: str) -> dict[str, Address]:
         """Where each topic is on the broker, by its declared name.
@@ -158,6 +210,10 @@ class TopicFile(Declaration):
             name: declared_address(name, topic.topic, topic.pattern, namespace)
             for name, topic in self.topics.items()
         }
+
+    def late_views(self) -> dict[str, Topic]:
+        """The views of the late events, each with its topic."""
+        return {f"late_{topic.name}": topic for topic in self.events() if topic.lists_late}
 
     def missing_views(self) -> dict[str, tuple[Topic, str]]:
         """The views of the rows whose lookup has found nothing yet, each with its topic and lookup.
@@ -190,14 +246,24 @@ class TopicFile(Declaration):
         return [topic for topic in self.topics.values() if topic.kind == "events"]
 
 
-def _line_of(text: str, name: str) -> str:
-    pattern = re.compile(
-        rf'((^|[{{,])\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])'
-    )
-    for number, line in enumerate(text.splitlines(), start=1):
-        if pattern.search(line):
-            return f":{number}"
-    return ""
+def _line_of(text: str, place: Sequence[str]) -> str:
+    """The line of a key, such as `:12`: within its section of the file, else that of the header."""
+    lines = text.splitlines()
+    header, begin, end = "", 0, len(lines)
+    for depth in range(1, len(place) + 1):
+        pattern = re.compile(rf"\s*\[{'[.]'.join(map(_named, place[:depth]))}\]")
+        found = next((n for n, line in enumerate(lines) if pattern.match(line)), None)
+        if found is not None:
+            later = (n for n in range(found + 1, len(lines)) if lines[n].startswith("["))
+            header, begin, end = f":{found + 1}", found, next(later, len(lines))
+    name = re.escape(place[-1])
+    key = re.compile(rf'((^|[{{,])\s*"?{name}"?\s*=)|(\[[^\]]*\b{name}\b[^\]]*\])')
+    return next((f":{n + 1}" for n in range(begin, end) if key.search(lines[n])), header)
+
+
+def _named(part: str) -> str:
+    """A pattern for a key in a header."""
+    return rf'\s*"?{re.escape(part)}"?\s*'
 
 
 def load_topics(path: Path) -> TopicFile:
@@ -220,10 +286,12 @@ def load_topics(path: Path) -> TopicFile:
         raise SettingsError(message) from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = [str(part) for part in first["loc"]]
+        cause = first.get("ctx", {}).get("error")
+        where = [*(str(part) for part in first["loc"]), *getattr(cause, "place", ())]
         named = re.search(r"'(\w+)'", first["msg"])  # by the rules that compare declarations
-        name = where[-1] if where else named[1] if named else ""
+        place = where or ([named[1]] if named else [])
         said = first["msg"].removeprefix("Value error, ")
         what = "unknown key" if first["type"] == "extra_forbidden" else said
-        message = f"{path}{_line_of(text, name)}: {'.'.join(where) or 'topic file'}: {what}."
+        line = _line_of(text, place) if place else ""
+        message = f"{path}{line}: {'.'.join(where) or 'topic file'}: {what}."
         raise SettingsError(message) from error

@@ -231,7 +231,7 @@ def _take_out(
     """Erase a person from silver and bronze, and delete the old versions of their tables."""
     changed = Removal(spark, lake, plan.person, number).run(plan.found)
     refinery.recompute_views(spark, number)
-    changed += [view_table(view) for view in lake.topics.kept_views()]
+    changed += [view_table(view, lake.topics) for view in lake.topics.kept_views()]
     for each in plan.found:
         bronze = bronze_table(each.topic.name)
         redact(spark, lake.table(bronze), [*each.messages, *each.refused])

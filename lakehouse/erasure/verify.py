@@ -203,6 +203,12 @@ class _KeyColumns:
                 self._by_table[table] = names
                 self._lookups[table] = lookups
             self._all |= names
+        for name, each in lake.topics.joined.items():
+            ours, theirs = (self._by_table[f"bronze.{t.name}"] for t in (each.left, each.right))
+            names = ours | {each.join.of_right(column) for column in theirs}
+            self._by_table[f"silver.{name}"] = names
+            self._lookups[f"silver.{name}"] = set()
+            self._all |= names
         others: dict[str, set[str]] = {}
         declared: dict[str, set[str]] = {}
         for model, column, whose in Manifest(target_path(lake.settings)).people():

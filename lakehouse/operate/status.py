@@ -14,8 +14,14 @@ from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from lakehouse.runtime.broker import broker_answers
 from pulsar_spark.broker.admin import PulsarAdmin
-from silver.audit.totals import OUTCOMES, AuditTotals, count_missing
-from silver.contract.tables import QUARANTINE, RECONCILIATION, enriched_table, state_table
+from silver.audit.totals import OUTCOMES, AuditTotals, count_missing, count_without_partner
+from silver.contract.tables import (
+    QUARANTINE,
+    RECONCILIATION,
+    enriched_table,
+    state_table,
+    view_table,
+)
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,11 @@ def _silver(lake: Lake, audit: AuditTotals) -> list[TableStatus]:
             if of == topic:
                 missing = count_missing(table, lookup) if rows is not None else None
                 lines.append(TableStatus(f"silver.{name}", missing))
+    for join in lake.topics.joined.values():
+        table = lake.table(view_table(join.view, lake.topics))
+        lines.append(TableStatus(table.full_name, _matching(table, "true")))
+        missing = count_without_partner(table, join) if table.exists() else None
+        lines.append(TableStatus(f"silver.{join.join.missing}", missing))
     quarantined, newest = _count(lake.table(QUARANTINE))
     lines.append(TableStatus(QUARANTINE.full_name, quarantined, newest))
     lines.append(TableStatus(RECONCILIATION.full_name, *_audit(lake, audit)))

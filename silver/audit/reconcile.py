@@ -16,6 +16,7 @@ from lake.tables.lake import Lake
 from lake.topics.topic import Topic, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError
+from silver.audit.lateness import judged_columns, late_by
 from silver.contract.columns import REASON
 from silver.contract.tables import RECONCILIATION, enriched_table, state_table
 from silver.records.batch import Decoded
@@ -56,7 +57,9 @@ class TopicCounts:
     """The counts of one topic in one batch. `messages_in` is counted in bronze, the rest in silver.
 
     waiting: applied rows that miss a lookup.
-    late: messages whose event time is before the watermark of the previous batches.
+    late: messages whose event time is before the watermark of the previous batches; for a topic
+        with a lateness, as `lateness.py` judges them.
+    late_by: how much the latest of them is before its watermark, if that was judged by message.
     watermark: the latest event time in the batch.
     earliest: the earliest event time in the batch.
     oldest, newest: publish times of the first and the last message.
@@ -68,6 +71,7 @@ class TopicCounts:
     applied: int = 0
     waiting: int = 0
     late: int = 0
+    late_by: dt.timedelta | None = None
     watermark: dt.datetime | None = None
     earliest: dt.datetime | None = None
     oldest: dt.datetime | None = None
@@ -123,6 +127,9 @@ class BatchAudit:
                 counts.decoded, counts.quarantined, counts.late = found[:3]
                 instants = map(_instant, found[3:])
                 counts.watermark, counts.earliest, counts.oldest, counts.newest = instants
+                if (topic := topics.topics[name]).lists_late:
+                    good = decoded[name].rows.where(F.col(REASON).isNull())
+                    self._judge(good.select(judged_columns(topic)).toArrow(), topic, counts)
 
     def _count_in_driver(self, rows: pa.Table, topic: Topic) -> None:
         """As `_decoded`, for rows in the driver."""
@@ -139,8 +146,18 @@ class BatchAudit:
             published = published.filter(is_good)
             moved = pc.if_else(pc.less(at, published), at, published)
             counts.watermark, counts.earliest = pc.max(moved).as_py(), pc.min(at).as_py()
-            if known := self._watermarks.get(topic.name):
+            if topic.lists_late:
+                good = rows.select(judged_columns(topic)).filter(is_good)
+                self._judge(good, topic, counts)
+            elif known := self._watermarks.get(topic.name):
                 counts.late = pc.sum(pc.less(at, pa.scalar(known, INSTANT))).as_py() or 0
+
+    def _judge(self, rows: pa.Table, topic: Topic, counts: TopicCounts) -> None:
+        """Count the late events of a topic with a lateness."""
+        found = late_by(rows, self._watermarks.get(topic.name), topic.lateness)
+        counts.late = len(found)
+        if counts.late:
+            counts.late_by = dt.timedelta(microseconds=pc.max(found).as_py())
 
     def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
         at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
@@ -191,11 +208,11 @@ class BatchAudit:
                 raise ReconciliationError(message)
             before = self._watermarks.get(name)
             earliest = counts.earliest if counts.late else None
-            late_by = before - earliest if before and earliest else None
+            gap = counts.late_by or (before - earliest if before and earliest else None)
             counted = {n: getattr(counts, n) for n in COUNTED}
             lateness = {
                 "watermark": self._watermarks.after(name, counts.watermark),
-                "max_lateness_ms": late_by // dt.timedelta(milliseconds=1) if late_by else None,
+                "max_lateness_ms": gap // dt.timedelta(milliseconds=1) if gap else None,
             }
             rows.append(
                 {

@@ -7,6 +7,7 @@ import pyarrow.compute as pc
 from lake.tables.arrow import NewRows
 from lake.tables.lake import Lake
 from lake.tables.table import Table
+from lake.topics.joins import JoinOf
 from silver.contract.tables import RECONCILIATION
 
 OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
@@ -58,3 +59,8 @@ def count_missing(table: Table, lookup: str) -> int:
     """
     condition = f"missing_lookups > 0 AND `{lookup}_position` IS NULL"
     return table.arrow.count(condition)
+
+
+def count_without_partner(table: Table, join: JoinOf) -> int:
+    """The number of rows of a join's table that have no partner."""
+    return table.arrow.count(join.is_missing)

@@ -9,7 +9,8 @@ and NULL comes first.
 import json
 
 from lake.tables.spec import APPEND_ONLY, TableSpec
-from lake.topics.topic import FieldSpec, Topic, View, hash_column, snake_case
+from lake.topics.joins import JoinOf
+from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column
 from silver.contract.columns import COLLECTED, DELETED, UPSERTED, registers
@@ -94,11 +95,6 @@ SCHEMAS = TableSpec(
     ),
     {APPEND_ONLY: "true"},
 )
-
-
-def sql_type(field: FieldSpec) -> str:
-    """The column type of a field."""
-    return {"timestamp_ms": "timestamp", "long": "bigint"}.get(field.type, field.type)
 
 
 def field_columns(topic: Topic) -> list[Column]:
@@ -261,19 +257,47 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
     )
 
 
-def view_table(view: View) -> TableSpec:
-    """The table of a view with a key (a materialized view). Grain: the key of the view."""
+def view_table(view: View, topics: TopicFile) -> TableSpec:
+    """The table of a view with a key (a materialized view), or of a join. Grain: its key."""
+    join = topics.joined.get(view.name)
+    columns = (
+        *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
+        Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
+    )
+    properties = {**CHANGE_FEED, DELETION_VECTORS: "true"}
+    if join is None:
+        return TableSpec(
+            "silver", view.name, view.description, columns, properties, clustered_by=tuple(view.key)
+        )
+    comments = _comments_of_join(join)
+    searched = [*join.key, join.reach.column, "silver_batch"]
     return TableSpec(
         "silver",
         view.name,
         view.description,
-        (
-            *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
-            Column("silver_batch", "bigint", "Batch that last wrote the row", nullable=False),
-        ),
-        {**CHANGE_FEED, DELETION_VECTORS: "true"},
-        clustered_by=tuple(view.key),
+        tuple(Column(c.name, c.type, comments.get(c.name, c.comment), c.nullable) for c in columns),
+        {**properties, **_statistics(searched), **_protection_of_join(join)},
+        # A field that is added to a topic is added to its joins. Rows come in the order of time.
+        frozenset(join.view_columns),
     )
+
+
+def _comments_of_join(join: JoinOf) -> dict[str, str]:
+    ours = {c.name: f"{c.comment} of {join.left.name}" for c in own_columns(join.left)}
+    theirs = {
+        join.join.of_right(c.name): f"{c.comment} of {join.right.name}; NULL without a partner"
+        for c in own_columns(join.right)
+    }
+    return ours | theirs
+
+
+def _protection_of_join(join: JoinOf) -> dict[str, str]:
+    """The property that says what gold sees of a join: of each field what it sees of the topic."""
+    found: dict[str, str] = {}
+    for topic, named in ((join.left, str), (join.right, join.join.of_right)):
+        declared = json.loads(_protection(topic).get(PERSONAL, "{}"))
+        found |= {named(column): how for column, how in declared.items()}
+    return {PERSONAL: json.dumps(found)} if found else {}
 
 
 def _names(*topics: Topic) -> frozenset[str]:
@@ -295,7 +319,7 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),
         *(enriched_table(topic, topics) for topic in topics.events()),
-        *(view_table(view) for view in topics.kept_views()),
+        *(view_table(view, topics) for view in topics.kept_views()),
         QUARANTINE,
         RECONCILIATION,
         CUTS,

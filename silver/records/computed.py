@@ -13,10 +13,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.settings.pseudonyms import PseudonymSecret
-from lake.topics.topic import FieldSpec, Topic, hash_column, snake_case
+from lake.topics.topic import FieldSpec, Topic, hash_column, snake_case, sql_type
 from pulsar_spark.errors import SettingsError
 from silver.contract.columns import REASON
-from silver.contract.tables import field_columns, own_columns, sql_type
+from silver.contract.tables import field_columns, own_columns
 from silver.records.field_types import is_in_range
 from silver.records.masking import hashes
 

@@ -12,10 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lake.settings.pseudonyms import PseudonymSecret
-from lake.topics.topic import Rule, Topic, hash_column, snake_case
+from lake.topics.topic import Rule, Topic, hash_column, snake_case, sql_type
 from pulsar_spark.schema import ORDER_FIELDS
 from silver.contract.columns import CAME, PRESENT, REASON, as_it_came
-from silver.contract.tables import sql_type
 from silver.records.by_schema import Schemas
 from silver.records.computed import Computed
 from silver.records.masking import hashes

@@ -15,8 +15,7 @@ from operator import or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from lake.topics.topic import FieldSpec, Topic
-from silver.contract.tables import sql_type
+from lake.topics.topic import FieldSpec, Topic, sql_type
 
 # Java regular expressions. Their quantifiers are possessive, so that a long payload does not need a
 # deep stack.

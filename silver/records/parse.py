@@ -22,8 +22,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from lake.topics.topic import TIMES, FieldSpec, Topic
-from silver.contract.tables import sql_type
+from lake.topics.topic import TIMES, FieldSpec, Topic, sql_type
 from silver.records.by_schema import Schemas
 from silver.records.field_types import (
     ESCAPED,

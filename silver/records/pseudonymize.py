@@ -20,12 +20,11 @@ from lake.settings.pseudonyms import PseudonymSecret, keyed_hash
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY, TableSpec
-from lake.topics.topic import Topic, hash_column, snake_case
+from lake.topics.topic import Topic, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.schema import Column as TableColumn
 from silver.contract.columns import CAME, REASON
-from silver.contract.tables import sql_type
 
 FORGOTTEN = TableSpec(
     "silver",

@@ -39,6 +39,13 @@ sql = '''
 SELECT user_id, max(user.email_address) AS email_address, sum(price) AS revenue
 FROM enriched_orders GROUP BY user_id
 '''
+
+[joins.orders_of_user]
+left = "orders"
+right = "orders"
+prefix = "other"
+on = { userId = "userId" }
+within = { before = "1 day", after = "1 day" }
 """
 
 
@@ -242,6 +249,16 @@ def assert_others_are_as_they_were(lake: Kept, sent: list[Message]) -> None:
     spent = {row["user_id"]: row["email_address"] for row in lake.rows("spent")}
     assert spent.keys() == {row["user_id"] for row in found.values()}
     assert {spent[name] for name in names.values() if name in spent} == {None}
+    pairs = {
+        (row["user_id"], row["other_user_id"], row["invoice_id"], row["other_invoice_id"])
+        for row in lake.rows("orders_of_user")
+    }
+    assert pairs == {
+        (row["user_id"], row["user_id"], row["invoice_id"], other["invoice_id"])
+        for row in found.values()
+        for other in found.values()
+        if row["user_id"] == other["user_id"]
+    }
     history = lake.rows("users_history", "NOT is_deleted")
     assert {row["id"] for row in history} == lake.current("users").keys()
 
@@ -287,7 +304,7 @@ def contents(lake: Kept) -> dict[str, list[str]]:
     person's own orders, the user itself: a recomputed order has the user's latest version.
     """
     apart = ("silver_batch", "arrived_batch", "user_position", "valid_from", "valid_to")
-    names = ("users_state", "users_history", "enriched_orders", "spent")
+    names = ("users_state", "users_history", "enriched_orders", "spent", "orders_of_user")
     tables = {name: lake.table(name).drop(*apart) for name in names}
     tables["hers"] = tables["enriched_orders"].where("user_id < 0")
     tables["enriched_orders"] = tables["enriched_orders"].drop("user")

@@ -145,7 +145,7 @@ def test_a_tombstone_has_a_key_and_no_payload(run: CommandLine, settings: LakeSe
     [
         (
             ("orders", ADA),
-            "declares no topic 'orders'. Use one of people, visits, readings, or name",
+            "declares no topic 'orders'. Use one of people, visits, readings",
         ),
         (("people",), "There is no message to send. Add it as JSON, or - for standard input"),
         (("people", "--tombstone"), "--tombstone needs --key, and takes neither a message nor"),
