@@ -25,6 +25,7 @@ SHOPS_NAMES = {
     ("lake/topics/topic.py", "orders"): "the reserved column that holds the order of each field",
     ("silver/contract/tables.py", "orders"): "the same column of partial updates",
     ("silver/state/partial_updates.py", "orders"): "the same column of partial updates",
+    ("lakehouse/messages/draft.py", "items"): "the elements of an array in Avro",
     ("lakehouse/sql/users.py", "users"): "the users of the SQL endpoint",
 }
 # Column names that are common to all domains, or are also in the envelope of every message.

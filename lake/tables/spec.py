@@ -34,6 +34,7 @@ class TableSpec:
 
     fields: names of the columns, and of fields within structs, that may be added later because a
         topic file declares them.
+    whole: paths of the structs that are values of declared fields. Their members cannot be added.
     clustered_by: columns by whose values rows are grouped in files, so that few files must be read
         for few values. Empty if rows arrive in such an order anyway.
     """
@@ -44,6 +45,7 @@ class TableSpec:
     columns: tuple[Column, ...]
     properties: dict[str, str] = field(default_factory=dict)
     fields: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
     clustered_by: tuple[str, ...] = ()
 
     @property
@@ -91,7 +93,11 @@ class TableSpec:
                     "does not exist, and older rows would need a value for it. Undo the change "
                     "in the topic file",
                 )
-            elif isinstance(known, StructType) and isinstance(field_.dataType, StructType):
+            elif (
+                isinstance(known, StructType)
+                and isinstance(field_.dataType, StructType)
+                and place not in self.whole
+            ):
                 yield from self._missing(field_.dataType, known, f"{place}.")
             elif known != field_.dataType:
                 self._refuse(

@@ -57,15 +57,16 @@ def columns_of(sql: str, known: Collection[str]) -> set[str]:
         message = "is not one expression"
         raise ValueError(message)
     for node in expression.walk():
-        _refuse(node)
-    found = {column.name.lower() for column in expression.find_all(exp.Column)}
+        _refuse(node, known)
+    # The first part is the column; the others are members of a struct.
+    found = {column.parts[0].name.lower() for column in expression.find_all(exp.Column)}
     if others := sorted(found - {*known}):
         message = f"uses '{others[0]}', which is not a column of another field of the topic"
         raise ValueError(message)
     return found
 
 
-def _refuse(node: exp.Expr) -> None:
+def _refuse(node: exp.Expr, known: Collection[str]) -> None:
     if isinstance(node, OF_MORE):
         message = f"must be an expression of one message, without {node.key}"
         raise ValueError(message)
@@ -78,7 +79,7 @@ def _refuse(node: exp.Expr) -> None:
     if isinstance(node, exp.Func) and UNSTABLE.match(node.sql_name()):
         message = f"calls {node.sql_name().lower()}, whose value may differ in each run"
         raise ValueError(message)
-    if isinstance(node, exp.Column) and node.table:
+    if isinstance(node, exp.Column) and node.table and node.parts[0].name.lower() not in known:
         message = f"uses '{node.sql(DIALECT)}'; name a column without its table"
         raise ValueError(message)
     is_time = isinstance(node, exp.Cast) and node.is_type(*exp.DataType.TEMPORAL_TYPES)

@@ -5,21 +5,18 @@
 
 import datetime as dt
 import itertools
-import re
-from typing import Annotated, Any, Literal, NoReturn
+from collections.abc import Collection
+from typing import Annotated, Any, Literal, NoReturn, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from lake.topics.address import checked_names, checked_pattern, checked_start
 from lake.topics.durations import Duration
+from lake.topics.field_type import DECIMAL as DECIMAL
+from lake.topics.field_type import FieldType, column_type, field_type
+from lake.topics.field_type import snake_case as snake_case
+from lake.topics.nested import Tree, checked_path, exploded, leaves, nested, struct_of, tree_of
 from lake.topics.origins import computed, of_the_message
-
-DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
-SIMPLE_TYPES = (
-    *("boolean", "int", "long", "double", "string", "binary"),
-    *("date", "timestamp", "timestamp_ms"),
-)
-
 
 CHANGELOG_ONLY = (
     *("delete", "truncate", "envelope", "updates", "sequence", "history"),
@@ -34,6 +31,7 @@ OWN_COLUMNS = frozenset(
         *("_reason", "_came", "_present", "_as", "_known", "_begin", "_end", "_collected", "_mark"),
         *("_row", "_version", "_valid_from", "_valid_to", "_since", "_key", "_into", "_passed"),
         *("_corrupt", "_upserted", "_deleted", "_truncations", "_replay"),
+        *("_elements", "_element", "_of"),
         *("_change_type", "_commit_version", "_commit_timestamp"),  # of Delta's change feeds
     )
 )
@@ -41,11 +39,8 @@ OWN_COLUMNS = frozenset(
 
 ORDERS = "orders"  # of the state of partial updates only
 WATERMARK, LATE_BY = "watermark", "late_by_ms"  # of the list of late events only
-
-
-def snake_case(name: str) -> str:
-    """`parentUserId` -> `parent_user_id`: the column of a JSON field."""
-    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
+SIDES = ("before", "after")  # of an envelope
+ELEMENTS = "_elements"  # the field with an array that is to be exploded
 
 
 def hash_column(name: str) -> str:
@@ -54,11 +49,7 @@ def hash_column(name: str) -> str:
 
 
 def _field_type(value: str) -> str:
-    decimal = DECIMAL.fullmatch(value)
-    if value in SIMPLE_TYPES or (decimal and int(decimal[2]) <= int(decimal[1]) <= 38):
-        return value
-    message = f"'{value}' is not a type; use one of {', '.join(SIMPLE_TYPES)} or decimal(p,s)"
-    raise ValueError(message)
+    return str(field_type(value))
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")]
@@ -91,8 +82,8 @@ class Declaration(BaseModel):
 class FieldSpec(Declaration):
     """A field of a topic's messages.
 
-    type: in JSON, a `timestamp_ms` is epoch milliseconds UTC, a `timestamp` is ISO 8601, and a
-        `binary` is base64.
+    type: the text of a `FieldType`. In JSON, a `timestamp_ms` is epoch milliseconds UTC, a
+        `timestamp` is ISO 8601, and a `binary` is base64.
     required: whether the field must be present and not null. Default true.
     personal: marks personal data, and says what gold sees of it. `keep`: the value. `mask`: `***`,
         or NULL if the field is not a string. `hash`: a keyed hash, so that equal values stay equal.
@@ -101,14 +92,16 @@ class FieldSpec(Declaration):
         `event_time`, `publish_time`, `topic` (the full name on the broker) or `properties.<name>`.
     sql: an expression in Spark's SQL over the columns of the topic's other fields, from which
         silver computes the value. `computed.py` says what is refused.
-    path: where an envelope has the field, such as `source.lsn`, if it is not a field of the row.
+    path: the names that lead to the field in the payload, such as `device.geo.lat`. In an envelope,
+        they begin in the envelope, as in `source.lsn`. Default: a member of the row with the
+        field's name.
     """
 
     type: Annotated[str, BeforeValidator(_field_type)]
     required: bool = True
     personal: Literal["keep", "mask", "hash"] | None = None
     absent: int | str | None = None
-    path: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")] | None = None
+    path: Annotated[tuple[str, ...], BeforeValidator(checked_path)] | None = None
     from_message: Annotated[str, BeforeValidator(_part_of_message)] | None = None
     sql: Annotated[str, Field(min_length=1)] | None = None
 
@@ -125,8 +118,12 @@ class FieldSpec(Declaration):
                 "has 'sql' and 'absent'; let the expression be NULL instead, such as by nullif"
             )
             raise ValueError(message)
-        if self.sql and self.type == "timestamp_ms":
+        if self.sql and any(each.name == "timestamp_ms" for _, _, each in self.kind.scalars()):
             message = "has 'sql', so it has no form in JSON; its type is 'timestamp'"
+            raise ValueError(message)
+        if not self.kind.is_scalar and (self.from_message or self.absent is not None):
+            place = "from_message" if self.from_message else "absent"
+            message = f"has '{place}' and the type {self.type}; only single values can have it"
             raise ValueError(message)
         if self.from_message in TIMES and self.type != "timestamp":
             message = f"is the {self.from_message} of the message, so its type must be 'timestamp'"
@@ -138,6 +135,11 @@ class FieldSpec(Declaration):
             )
             raise ValueError(message)
         return self
+
+    @property
+    def kind(self) -> FieldType:
+        """The type of the field."""
+        return field_type(self.type)
 
     @property
     def is_in_payload(self) -> bool:
@@ -163,7 +165,7 @@ class FieldSpec(Declaration):
 
 def sql_type(field: FieldSpec) -> str:
     """The column type of a field."""
-    return {"timestamp_ms": "timestamp", "long": "bigint"}.get(field.type, field.type)
+    return column_type(field.kind)
 
 
 class Lookup(Declaration):
@@ -176,6 +178,18 @@ class Lookup(Declaration):
     topic: Name
     on: Name
     mode: Literal["latest", "as_of"] = "latest"
+
+
+class Explode(Declaration):
+    """One row for each element of an array.
+
+    path: the names that lead to the array. Fields whose path goes on from there are read from the
+        elements.
+    index: the field with the number of the element, from 0. It is a part of the key.
+    """
+
+    path: Annotated[tuple[str, ...], BeforeValidator(checked_path)]
+    index: Name
 
 
 class Rule(Declaration):
@@ -259,6 +273,7 @@ class Topic(Declaration):
     compacted: whether bronze reads the broker's compacted copy of a changelog, as far as it goes.
     lateness: by how much an event may be before the watermark of its topic without being late. If
         given, `silver.late_<topic>` lists the late events.
+    explode: makes one row of each element of an array in a message of events.
     start: where bronze begins to read events when it lands the topic for the first time:
         `earliest`, `latest`, or the instant of publishing in ISO 8601.
     """
@@ -289,6 +304,7 @@ class Topic(Declaration):
     lateness: Duration = dt.timedelta(0)
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = {}
+    explode: Explode | None = None
 
     @model_validator(mode="after")
     def _names_are_fields(self) -> "Topic":
@@ -381,8 +397,6 @@ class Topic(Declaration):
                     )
             if self.format not in ("json", "registry"):
                 self._refuse(f"has an envelope, so its payloads cannot be '{self.format}'")
-        elif any(field.path for field in self.fields.values()):
-            self._refuse("has a field with 'path', which needs 'envelope'")
         elif self.sequence and self.delete == "tombstone":
             self._refuse(
                 "has a sequence, but tombstones have no fields to order them by: set 'delete' to "
@@ -426,7 +440,8 @@ class Topic(Declaration):
 
     @model_validator(mode="after")
     def _fields_from_elsewhere_fit(self) -> "Topic":
-        for problem in itertools.chain(of_the_message(self), computed(self)):
+        checks = exploded(self), nested(self), of_the_message(self), computed(self)
+        for problem in itertools.chain(*checks):
             self._refuse(problem)
         return self
 
@@ -514,7 +529,84 @@ class Topic(Declaration):
     @property
     def payload_fields(self) -> dict[str, FieldSpec]:
         """The fields that are read from the payload."""
-        return {name: spec for name, spec in self.fields.items() if spec.is_in_payload}
+        index = self.explode and self.explode.index
+        fields = self.fields.items()
+        return {name: spec for name, spec in fields if spec.is_in_payload and name != index}
+
+    @property
+    def element_fields(self) -> dict[str, FieldSpec]:
+        """The fields that are read from the elements of the array that is exploded."""
+        if self.explode is None:
+            return {}
+        path = self.explode.path
+        fields = self.payload_fields.items()
+        return {name: spec for name, spec in fields if (spec.path or ())[: len(path)] == path}
+
+    @property
+    def whole(self) -> "Topic":
+        """The topic as one row for each message, with the array in the field `ELEMENTS`."""
+        if self.explode is None:
+            return self
+        within = {*self.element_fields, self.explode.index}
+        fields = {name: spec for name, spec in self.fields.items() if name not in within}
+        array = FieldType("array", (("", self._element(self.element_fields)),))
+        fields[ELEMENTS] = FieldSpec(type=str(array), path=self.explode.path, required=False)
+        key = [name for name in self.key if name not in within]
+        return self.model_copy(update={"fields": fields, "key": key, "explode": None})
+
+    def _element(self, names: Collection[str]) -> FieldType:
+        """The type of the elements of the exploded array, with some of their fields."""
+        path = cast(Explode, self.explode).path
+        fields = [
+            (self.place(n)[len(path) :], s.kind)
+            for n, s in self.element_fields.items()
+            if n in names
+        ]
+        [(place, kind), *_] = fields
+        return struct_of(tree_of(dict(fields))) if place else kind
+
+    def place(self, name: str) -> tuple[str, ...]:
+        """The names that lead to a field of the payload, from the row, or from the envelope."""
+        return self.fields[name].path or (name,)
+
+    @property
+    def row_tree(self) -> Tree:
+        """The fields of a row, as they are nested in it.
+
+        In an envelope, the fields with a path are not in the row.
+        """
+        return self.tree_with(self.payload_fields)
+
+    def tree_with(self, names: Collection[str]) -> Tree:
+        """Some of the fields of a row, as they are nested in it."""
+        places = {
+            self.place(name): spec.kind
+            for name, spec in self.payload_fields.items()
+            if name in names and not (self.envelope and spec.path)
+        }
+        within = self.element_fields
+        if self.explode and any(name in names for name in within):
+            places = {
+                place: kind
+                for place, kind in places.items()
+                if place[: len(self.explode.path)] != self.explode.path
+            }
+            places[self.explode.path] = FieldType("array", (("", self._element(names)),))
+        return tree_of(places)
+
+    @property
+    def payload_tree(self) -> Tree:
+        """The fields of a payload, as they are nested in it: the row, or the envelope around it."""
+        if not self.envelope:
+            return self.row_tree
+        found = {spec.path: spec.kind for spec in self.payload_fields.values() if spec.path}
+        sides = {(side, *place): kind for side in SIDES for place, kind in leaves(self.row_tree)}
+        return tree_of(sides | found)
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether a row is more than an object of single values."""
+        return any(len(place) > 1 or not kind.is_scalar for place, kind in leaves(self.row_tree))
 
     @property
     def computed_fields(self) -> dict[str, FieldSpec]:

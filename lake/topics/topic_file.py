@@ -82,11 +82,13 @@ class TopicFile(Declaration):
                             "refers to people; declare it as personal"
                         )
                         raise ValueError(message)
-                if is_about_people and not topic.fields[lookup.on].is_in_payload:
+                if is_about_people and (
+                    lookup.on in topic.element_fields or lookup.on not in topic.payload_fields
+                ):
                     message = (
                         f"lookup '{name}' of topic '{topic.name}' refers to people by "
-                        f"'{lookup.on}', which must be in the payload, where `lakehouse forget` "
-                        "can rewrite it"
+                        f"'{lookup.on}', which must be in the payload, and not in an array, where "
+                        "`lakehouse forget` can rewrite it"
                     )
                     raise ValueError(message)
                 if lookup.mode == "as_of" and not target.history:

@@ -20,6 +20,7 @@ from pulsar_spark.errors import SettingsError
 from pulsar_spark.schema import POSITION_FIELDS
 from silver.contract.columns import CAME, REASON
 from silver.records.decode import Decoder
+from silver.records.nested_types import texts_in
 from silver.records.payload import rewritten
 from silver.records.pseudonymize import BITS, is_about_people, mentions, people_of, pseudonym
 from silver.records.schemas import SchemaRegistry, versions_of
@@ -186,10 +187,12 @@ class Search:
             theirs, others = rows.where(is_theirs), rows.where(~is_theirs)
             for name, spec in self._topic.fields.items():
                 if spec.personal:
-                    value = F.trim(F.col(snake_case(name)).cast("string"))
+                    texts = texts_in(F.col(snake_case(name)), spec.kind.as_column())
+                    value = F.trim(F.explode(texts)).alias("value")
                     own = {row[0] for row in theirs.select(value).distinct().collect()}
                     own = {text for text in own if text and len(text) >= SHORTEST}
-                    shared = others.select(value).where(value.isin([*own])).distinct().collect()
+                    is_own = F.col("value").isin([*own])
+                    shared = others.select(value).where(is_own).distinct().collect()
                     person.values[name] = own - {row[0] for row in shared}
             return person
         finally:
@@ -228,6 +231,8 @@ class Search:
                 F.col(REASON).isNotNull().alias("is_refused"),
                 F.col(topic.key_columns[0]).cast("string").alias("whose"),
             )
+            if topic.explode:  # a message has many rows
+                chosen = chosen.dropDuplicates([*POSITION_FIELDS])
             raw = self._lake.table(bronze_table(topic.name)).rows(self._spark)
             rows = raw.join(F.broadcast(chosen), [*POSITION_FIELDS]).collect()
             good, bad = [], []
@@ -248,7 +253,8 @@ class Search:
         if any(spec.message_property for spec in topic.fields.values()):
             parts.append(F.to_json(f"{CAME}.properties"))
         text = F.concat_ws(" ", *parts)
-        found = text.rlike(mentions([*names], [*person.pseudonyms]))
+        in_json = {topic.place(name)[-1] for name in names}
+        found = text.rlike(mentions({*names} | in_json, [*person.pseudonyms]))
         for value in person.texts:
             found = found | F.contains(text, F.lit(value))
         if topic == self._topic:
@@ -269,8 +275,8 @@ class Search:
         kept = list(topic.fields)
         if topic != self._topic:
             kept = [n for n, spec in topic.fields.items() if n in names or not spec.personal]
-        in_payload = [name for name in kept if topic.fields[name].is_in_payload]
-        payload = rewritten(row["payload"], in_payload, dict.fromkeys(names, person.pseudonyms))
+        changed = {topic.place(name): person.pseudonyms for name in names}
+        payload = rewritten(row["payload"], topic.tree_with(kept), changed)
         properties = [topic.fields[name].message_property for name in kept]
         key = _key_of(topic, names, row["key"])
         return Redacted(place, key, payload, tuple(filter(None, properties)))

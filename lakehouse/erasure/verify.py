@@ -143,7 +143,9 @@ class Proof:
 
     def _in_text(self, raw: bytes, where: str) -> Iterator[str]:
         yield from (name for name, pattern in self._texts.items() if pattern.search(raw))
-        names = self._keys.of(where) | ({*self._person.topic.key} if self._is_own(where) else set())
+        topic = self._person.topic
+        own = {name for each in topic.key for name in (each, topic.place(each)[-1])}
+        names = self._keys.of(where) | (own if self._is_own(where) else set())
         if names and re.search(mentions(names, [*self._person.pseudonyms]).encode(), raw):
             yield "key"
 
@@ -195,7 +197,8 @@ class _KeyColumns:
                 for name, target in people_of(topic, lake.topics)
                 if target == people and name not in target.key
             }
-            names = {*fields, *map(snake_case, fields)}
+            in_json = {topic.place(name)[-1] for name in fields}
+            names = {*fields, *map(snake_case, fields), *in_json}
             lookups = {name for name, each in topic.lookups.items() if each.topic == people.name}
             if people.merged_into and (topic == people or lookups):
                 names.add("resolved_id")

@@ -9,12 +9,14 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from lake.settings.settings import LakeSettings
+from lake.topics.field_type import field_type
+from lake.topics.nested import Place
 from lake.topics.topic import OWN_COLUMNS, snake_case
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.consume import Received, Tail
@@ -27,31 +29,43 @@ else:
     import tomli as tomllib
 
 SAMPLE = 200  # messages of each topic
+DEEPEST = 8  # objects within one another
 HEAD = """# Drafted from the topics of {namespace}. Check each key and kind: they are guesses,
 # from up to {sample} messages of each topic. docs/topic-files.md describes all keys.
 """
+UNREADABLE = "\"'`\\"  # in names of a path
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 OF_THE_SYSTEM = re.compile(r"__|.*-(RETRY|DLQ)$")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 MILLISECONDS = range(900_000_000_000, 4_200_000_000_000)  # from 1998 to 2103
 TIME_NAME = re.compile(r"(at|time|timestamp|date)$", re.IGNORECASE)
 AVRO = {
-    **{name: name for name in ("boolean", "int", "long", "double", "string")},
+    **{name: name for name in ("boolean", "int", "long", "float", "double", "string")},
     **{"bytes": "binary", "enum": "string", "timestamp-millis": "timestamp_ms", "date": "date"},
 }
 PRIMITIVES = {
     **{"STRING": "string", "INT8": "int", "INT16": "int", "INT32": "int", "INT64": "long"},
-    **{"DOUBLE": "double", "BOOLEAN": "boolean", "BYTES": "binary", "DATE": "date"},
+    **{
+        "FLOAT": "float",
+        "DOUBLE": "double",
+        "BOOLEAN": "boolean",
+        "BYTES": "binary",
+        "DATE": "date",
+    },
     **{"TIMESTAMP": "timestamp", "INSTANT": "timestamp"},
 }
 
 
 class _Field(NamedTuple):
-    """A field as it was found. kind: its type in a topic file; None if none fits."""
+    """A field as it was found.
+
+    kind: its type in a topic file; None if none fits. place: the names that lead to it.
+    """
 
     kind: str | None
     is_required: bool
     found: str
+    place: Place
 
 
 class _Found(NamedTuple):
@@ -112,15 +126,14 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
     newest = max(schemas, key=lambda each: each["version"]) if schemas else None
     if newest and newest["type"] in ("AVRO", "JSON"):
         declared = json.loads(newest["data"])
-        fields = {each["name"]: _of_schema(each["type"]) for each in declared.get("fields", [])}
+        fields = _named(_of_record(declared, (), {}))
         rows = [*_objects(payloads)] if newest["type"] == "JSON" else []
         return _Found("registry", fields, rows)
     if newest and newest["type"] in PRIMITIVES:
         return _Found("registry", _bare(PRIMITIVES[newest["type"]]), [])
     rows = [*_objects(payloads)]
     if rows or not payloads:
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        return _Found("json", {name: _of_values(name, rows) for name in names}, rows)
+        return _Found("json", _named(_of_objects(rows, ())), rows)
     try:
         for payload in payloads:
             payload.decode()
@@ -130,7 +143,8 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
 
 
 def _bare(kind: str) -> dict[str, _Field]:
-    return {"key": _Field("string", True, "the message key"), "value": _Field(kind, True, kind)}
+    key = _Field("string", True, "the message key", ("key",))
+    return {"key": key, "value": _Field(kind, True, kind, ("value",))}
 
 
 def _objects(payloads: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -143,24 +157,101 @@ def _objects(payloads: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _of_schema(declared: Any) -> _Field:
-    """A field of an Avro record."""
+def _of_record(
+    record: dict[str, Any], within: Place, known: dict[str, Any], *, is_required: bool = True
+) -> Iterator[tuple[str, _Field]]:
+    """The fields of an Avro record. Those of records in it are at a path.
+
+    Args:
+        record: the definition.
+        within: the names that lead to the record.
+        known: the definitions of the records around it, by name, and of those before it.
+        is_required: whether the record is always there.
+    """
+    known[record["name"]] = known[record["name"].rpartition(".")[2]] = record
+    for each in record.get("fields", []):
+        place = (*within, each["name"])
+        inner, is_always = _one_of(each["type"], known)
+        is_always = is_always and is_required
+        if _is_record(inner) and len(place) < DEEPEST:
+            yield from _of_record(inner, place, known, is_required=is_always)
+        else:
+            shown = str(inner.get("type") if isinstance(inner, dict) else inner)
+            plain = inner.get("logicalType", shown) if isinstance(inner, dict) else shown
+            yield _name(place), _Field(_of_schema(inner, known, 0), is_always, plain, place)
+
+
+def _is_record(declared: Any) -> bool:
+    return isinstance(declared, dict) and declared.get("type") == "record"
+
+
+def _one_of(declared: Any, known: dict[str, Any]) -> tuple[Any, bool]:
+    """What an Avro type is besides null, and whether it cannot be null."""
     kinds = declared if isinstance(declared, list) else [declared]
     others = [kind for kind in kinds if kind != "null"]
-    [kind, *more] = others or ["null"]
-    plain = kind.get("logicalType", kind["type"]) if isinstance(kind, dict) else kind
-    found = AVRO.get(plain) if isinstance(plain, str) and not more else None
-    if plain == "decimal" and not more:
-        found = f"decimal({kind['precision']},{kind.get('scale', 0)})"
-    return _Field(found, len(others) == len(kinds), str(plain))
+    found = others[0] if len(others) == 1 else " or ".join(map(str, others)) or "null"
+    if isinstance(found, str):
+        found = known.get(found, found)
+    return found, len(others) == len(kinds)
 
 
-def _of_values(name: str, rows: Sequence[dict[str, Any]]) -> _Field:
-    """A field as the values of a sample have it."""
-    values = [row[name] for row in rows if row.get(name) is not None]
+def _of_schema(declared: Any, known: dict[str, Any], depth: int) -> str | None:
+    """The type of an Avro type in a topic file; None if none fits."""
+    kind, _ = _one_of(declared, known)
+    if depth > DEEPEST:  # a record that contains itself
+        return None
+    if not isinstance(kind, dict):
+        return AVRO.get(str(kind))
+    plain = kind.get("logicalType", kind["type"])
+    if plain == "decimal":
+        return f"decimal({kind['precision']},{kind.get('scale', 0)})"
+    if plain == "record":
+        known[kind["name"]] = kind
+        members = {x["name"]: _of_schema(x["type"], known, depth + 1) for x in kind["fields"]}
+        return _struct(members)
+    if plain in ("array", "map"):
+        inner = _of_schema(kind["items" if plain == "array" else "values"], known, depth + 1)
+        return _checked(f"{plain}<{'string, ' if plain == 'map' else ''}{inner}>")
+    return AVRO.get(str(plain))
+
+
+def _struct(members: Mapping[str, str | None]) -> str | None:
+    found = (f"{name}: {kind}" for name, kind in members.items() if kind)
+    return _checked(f"struct<{', '.join(found)}>")
+
+
+def _checked(text: str) -> str | None:
+    try:
+        return str(field_type(text))
+    except ValueError:
+        return None
+
+
+def _of_objects(rows: Sequence[dict[str, Any]], within: Place) -> Iterator[tuple[str, _Field]]:
+    """The fields of a sample of objects. Those of objects in them are at a path."""
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row[name] for row in rows if row.get(name) is not None]
+        is_always, place = len(values) == len(rows), (*within, name)
+        types = {type(value) for value in values}
+        if types == {dict} and len(place) < DEEPEST and any(values):
+            for inner, each in _of_objects(values, place):
+                yield inner, each._replace(is_required=each.is_required and is_always)
+        else:
+            shown = " or ".join(sorted(kind.__name__ for kind in types)) or "always null"
+            yield _name(place), _Field(_of_values(name, values), is_always, shown, place)
+
+
+def _of_values(name: str, values: Sequence[Any]) -> str | None:
+    """The type of values that are not null; None if none fits."""
     types = {type(value) for value in values}
-    shown = " or ".join(sorted(kind.__name__ for kind in types)) or "always null"
-    return _Field(_kind(name, values, types), len(values) == len(rows), shown)
+    if types == {list}:
+        elements = [each for value in values for each in value if each is not None]
+        return _checked(f"array<{_of_values(name, elements)}>")
+    if types == {dict}:
+        names = dict.fromkeys(name for value in values for name in value)
+        members = {n: [x[n] for x in values if x.get(n) is not None] for n in names}
+        return _struct({n: _of_values(n, found) for n, found in members.items()})
+    return _kind(name, values, types)
 
 
 def _kind(name: str, values: Sequence[Any], types: set[type]) -> str | None:
@@ -208,12 +299,45 @@ def _declaration(
     for each, field in usable.items():
         plain = f'"{field.kind}"'
         optional = f"{{ type = {plain}, required = false }}"
-        lines.append(f"{each} = {plain if field.is_required or each == key else optional}")
+        is_required = field.is_required or each == key
+        if field.place == (each,):
+            lines.append(f"{each} = {plain if is_required else optional}")
+        else:
+            path = json.dumps(_path(field.place), ensure_ascii=False)
+            rest = "" if is_required else ", required = false"
+            lines.append(f"{each} = {{ type = {plain}, path = {path}{rest} }}")
     lines += [f"# {note}" for note in notes]
     text = "\n".join(lines) + "\n"
     if refused := _refusal(text):
         return f"# Not declared, because {refused}.\n" + re.sub("^", "# ", text, flags=re.MULTILINE)
     return text
+
+
+def _name(place: Place) -> str:
+    plain = re.sub(r"\W+", "_", "_".join(place), flags=re.ASCII).strip("_")
+    return plain[:60] or "_"
+
+
+def _named(fields: Iterable[tuple[str, _Field]]) -> dict[str, _Field]:
+    """The fields by their names. One whose name is taken gets a number."""
+    found: dict[str, _Field] = {}
+    for name, field in fields:
+        number = 2
+        while (own := name if name not in found else f"{name}_{number}") in found:
+            number += 1
+        found[own] = field
+    return found
+
+
+def _path(place: Place) -> str | list[str]:
+    return [*place] if any("." in name for name in place) else ".".join(place)
+
+
+def _value(row: Any, field: _Field) -> Any:
+    """The value of a field in an object of the sample."""
+    for name in field.place:
+        row = row.get(name) if isinstance(row, dict) else None
+    return row
 
 
 def _usable(fields: dict[str, _Field]) -> tuple[dict[str, _Field], list[str]]:
@@ -223,8 +347,9 @@ def _usable(fields: dict[str, _Field]) -> tuple[dict[str, _Field], list[str]]:
     for name, field in fields.items():
         column = snake_case(name)
         if field.kind is None:
-            notes.append(f"{name}: its values are {field.found}, for which there is no type.")
-        elif not NAME.fullmatch(name):
+            shown = ".".join(field.place)
+            notes.append(f"{shown}: its values are {field.found}, for which there is no type.")
+        elif not NAME.fullmatch(name) or {*"".join(field.place)} & {*UNREADABLE}:
             notes.append(f"{json.dumps(name)}: a field cannot have this name.")
         elif column in OWN_COLUMNS or column in taken:
             notes.append(f"{name}: the column {column} is taken.")
@@ -242,7 +367,10 @@ def _key(fields: dict[str, _Field], found: _Found, messages: Sequence[Received])
     keyed = [message.key for message in messages if message.payload is not None]
     if len(found.rows) == len(keyed) and any(keyed):
         for name in exact:
-            if all(str(row[name]) == key for row, key in zip(found.rows, keyed, strict=True)):
+            if all(
+                str(_value(row, fields[name])) == key
+                for row, key in zip(found.rows, keyed, strict=True)
+            ):
                 return name, "equal to the message key in the sample"
     if keyed and all(keyed) and found.form == "json" and "message_key" not in fields:
         return "message_key", "no field is equal to the message key in the sample"
@@ -254,8 +382,9 @@ def _changes(found: _Found, key: str, messages: Sequence[Received]) -> tuple[str
     """Whether a topic is a changelog, and why."""
     if any(message.payload is None for message in messages):
         return "changelog", "it has messages without a payload"
-    keys = [str(row.get(key)) for row in found.rows] if found.rows else []
-    if key not in found.fields or not keys:
+    field = found.fields.get(key)
+    keys = [str(_value(row, field)) for row in found.rows] if field else []
+    if not keys:
         keys = [message.key or "" for message in messages]
     if len({*keys}) < len(keys):
         return "changelog", "keys come more than once in the sample"

@@ -4,11 +4,15 @@ import base64
 import datetime as dt
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from lake.topics.address import Address
+from lake.topics.field_type import FieldType
+from lake.topics.nested import Place, shown
 from lake.topics.topic import FieldSpec, Topic, snake_case
+from lakehouse.messages.json_types import misfit, read_value
 from pulsar_spark.errors import LakehouseError
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -45,7 +49,7 @@ class Encoded(NamedTuple):
 
 
 def why_not_sent(topic: Topic) -> str | None:
-    """Why rows cannot be sent to a topic as flat JSON, as the predicate of a sentence.
+    """Why rows cannot be sent to a topic as JSON, as the predicate of a sentence.
 
     None if they can. Called by `publish` and by `generate`, which writes files for `publish`.
     """
@@ -63,6 +67,12 @@ def why_not_sent(topic: Topic) -> str | None:
         return (
             "is read from several topics, but has no field with from_message = 'topic', whose "
             "values would tell where to send each row"
+        )
+    if topic.explode:
+        array = shown(topic.explode.path)
+        return (
+            f"makes a row of each element of '{array}', but `lakehouse publish` sends a message "
+            "for each row"
         )
     return None
 
@@ -106,6 +116,23 @@ def epoch_ms(text: str) -> int:
     return (moment - EPOCH) // dt.timedelta(milliseconds=1)
 
 
+_Parts = dict[str, "str | _Parts"]  # the members of an object, each as JSON or an object
+
+
+def _put(parts: _Parts, place: Place, text: str) -> None:
+    for name in place[:-1]:
+        parts = cast(_Parts, parts.setdefault(name, _Parts()))
+    parts[place[-1]] = text
+
+
+def _object(parts: _Parts) -> str:
+    members = (
+        f"{json.dumps(name)}:{each if isinstance(each, str) else _object(each)}"
+        for name, each in parts.items()
+    )
+    return f"{{{','.join(members)}}}"
+
+
 class RowEncoder:
     """Encodes the rows of one CSV file.
 
@@ -133,7 +160,7 @@ class RowEncoder:
         Raises:
             RowError: a cell does not fit its field. Names file, line and column.
         """
-        parts, properties, to = [], {}, None
+        parts, properties, to = _Parts(), {}, None
         for name, column, to_json in self._fragments:
             cell, spec = row[column], self._topic.fields[name]
             try:
@@ -143,7 +170,7 @@ class RowEncoder:
             if text is OMIT:
                 continue
             if spec.is_in_payload:
-                parts.append(f"{json.dumps(name)}:{text}")
+                _put(parts, self._topic.place(name), text)
             elif spec.message_property:
                 properties[spec.message_property] = _bare(text)
             elif spec.from_message == "topic":
@@ -151,7 +178,7 @@ class RowEncoder:
                 if to is None:
                     raise self._error(line, column, cell, f"name in {self._address}")
         key = "|".join(row[column] for column in self._key_columns)
-        value = ("{" + ",".join(parts) + "}").encode()
+        value = _object(parts).encode()
         return Encoded(key, self._event_time(row, line), value, properties, to)
 
     def _event_time(self, row: Mapping[str, str], line: int) -> int | None:
@@ -244,6 +271,14 @@ def _bytes(cell: str) -> bytes:
     return base64.b64decode(cell, validate=True)
 
 
+def _nested(kind: FieldType, cell: str) -> str:
+    """A cell with JSON, as it is written."""
+    odd = misfit(kind, read_value(cell), "value")
+    if odd:
+        raise ValueError(odd)
+    return " ".join(cell.split("\n"))
+
+
 def _boolean(cell: str) -> str:
     return json.dumps({"true": True, "false": False, "1": True, "0": False}[cell.lower()])
 
@@ -251,6 +286,7 @@ def _boolean(cell: str) -> str:
 ENCODERS: dict[str, Callable[[str], str]] = {
     "int": lambda cell: str(int(cell)),
     "long": lambda cell: str(int(cell)),
+    "float": _number,
     "double": _number,
     "decimal": _number,
     "boolean": _boolean,
@@ -263,7 +299,7 @@ ENCODERS: dict[str, Callable[[str], str]] = {
 
 
 def _to_json(spec: FieldSpec) -> Callable[[str], str]:
-    encode = ENCODERS[spec.type.partition("(")[0]]
+    encode = ENCODERS.get(spec.type.partition("(")[0]) or partial(_nested, spec.kind)
     empty = None if spec.absent is None else json.dumps(spec.absent)
     if spec.absent is None and not spec.required:
         empty = OMIT

@@ -10,7 +10,7 @@ import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from lake.topics.topic import DECIMAL
+from lake.topics.field_type import DECIMAL, FieldType
 
 LONGEST = 1000  # characters of a number
 WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -25,6 +25,7 @@ TIMESTAMP = re.compile(
 FARTHEST = dt.timedelta(hours=18)  # from UTC
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+FLOAT_LIMIT = Decimal(2**128 - 2**103)  # rounded to infinity from here on
 LARGEST = Context(prec=2 * LONGEST)
 
 
@@ -41,8 +42,17 @@ def read_object(text: str) -> dict[str, Any]:
         ValueError: the text is something else, or an object in it has a field twice. The message
             says what, as the end of a sentence.
     """
+    found = read_value(text)
+    if not isinstance(found, dict):
+        message = "is not a JSON object"
+        raise ValueError(message)
+    return found
+
+
+def read_value(text: str) -> Any:
+    """Read any JSON value, with numbers as `Number`. Raises the same as `read_object`."""
     try:
-        found = json.loads(
+        return json.loads(
             text,
             parse_int=Number,
             parse_float=Number,
@@ -55,10 +65,30 @@ def read_object(text: str) -> dict[str, Any]:
     except RecursionError as error:
         message = "is nested too deeply"
         raise ValueError(message) from error
-    if not isinstance(found, dict):
-        message = "is not a JSON object"
-        raise ValueError(message)
-    return found
+
+
+def misfit(kind: FieldType, value: Any, place: str) -> tuple[str, Any] | None:
+    """The first part of a value that its type does not accept, with its place.
+
+    Args:
+        kind: the declared type.
+        value: a value that `read_value` returned.
+        place: the place of the value, such as the name of its field.
+    """
+    if value is None:
+        return None
+    if kind.is_scalar:
+        return None if accepts(kind.name, value) else (place, value)
+    if not isinstance(value, list if kind.name == "array" else dict):
+        return place, value
+    if kind.name == "struct":
+        parts = [(part, value.get(name), f"{place}.{name}") for name, part in kind.parts]
+    elif kind.name == "map":
+        parts = [(kind.element, each, f"{place}.{name}") for name, each in value.items()]
+    else:
+        parts = [(kind.element, each, f"{place}[{n}]") for n, each in enumerate(value)]
+    found = (misfit(*part) for part in parts)
+    return next((each for each in found if each), None)
 
 
 def accepts(kind: str, value: Any) -> bool:
@@ -82,7 +112,7 @@ def accepts_key(kind: str, text: str) -> bool:
     """Whether a type accepts a part of a message key, which is text for every type."""
     if kind == "boolean":
         return text in ("true", "false")
-    if kind in ("int", "long", "double", "timestamp_ms"):
+    if kind in ("int", "long", "float", "double", "timestamp_ms"):
         return NUMBER.fullmatch(text) is not None and accepts(kind, Number(text))
     return accepts(kind, text)
 
@@ -143,6 +173,8 @@ def _is_number(kind: str, text: str) -> bool:
     if decimal := DECIMAL.fullmatch(kind):
         is_number = NUMBER.fullmatch(text) is not None
         return is_number and _fits(Decimal(text), int(decimal[1]), int(decimal[2]))
+    if kind == "float":
+        return Decimal(text).copy_abs() < FLOAT_LIMIT
     if kind == "double":
         return abs(float(text)) != float("inf")
     if not WHOLE.fullmatch(text) or len(text) > 20:  # 64 bits have 19 digits

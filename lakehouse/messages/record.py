@@ -4,15 +4,19 @@ Used by `lakehouse produce`. The text is sent as it was given, so that numbers k
 """
 
 import difflib
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from lake.topics.topic import Rule, Topic
+from lake.topics.field_type import FieldType
+from lake.topics.nested import Place, Tree, leaves, shown
+from lake.topics.topic import ELEMENTS, Rule, Topic
 from lakehouse.messages.encode import NO_PROPERTIES, Encoded, carried, key_fields
-from lakehouse.messages.json_types import Number, accepts, accepts_key, milliseconds, read_object
+from lakehouse.messages.json_types import Number, accepts_key, milliseconds, misfit, read_object
 from pulsar_spark.errors import LakehouseError
 
 RAW = "Correct it, or send it unchecked with --raw."
+PLAIN = re.compile(r"\w+", re.ASCII)  # names that must not have escapes
 SIDES = {"c": "after", "u": "after", "r": "after", "d": "before"}  # by op of the envelope
 
 
@@ -46,20 +50,27 @@ def checked(
         op, row = _row(topic, message)
     except ValueError as error:
         raise _error(topic, f"the message {error}") from error
+    declared, topic = topic, topic.whole
     _check_names(topic, row, text)
     values = {
-        name: _at(message, spec.path) if spec.path else row.get(name)
+        name: _at(topic, message if spec.path else row, topic.place(name))
         for name, spec in topic.payload_fields.items()
     }
     for name, value in values.items():
-        if not _fits(topic, name, value):
+        label = shown(topic.place(name)) if name == ELEMENTS else name
+        odd = misfit(topic.fields[name].kind, value, label)
+        if odd and not _is_absent(topic, name, value):
+            place, part = odd
+            where = "" if place == label else f", because {place} is {_shown(part)}"
             kind = topic.fields[name].type
-            raise _error(topic, f"field '{name}' is {_shown(value)}, which is not of type {kind}")
+            what = f"field '{label}' is {_shown(value)}, which is not of type {kind}{where}"
+            raise _error(topic, what)
     for name, spec in topic.message_fields.items():
         sent = spec.message_property
         if sent and spec.required and sent not in properties:
             what = f"{topic.name}: the message has no property '{sent}', which is field '{name}'."
             raise RecordError(what, f"Add --property {sent}=VALUE.")
+    _check_elements(declared, values.get(ELEMENTS) or [])
     missing = [name for name in _needed(topic, op, row) if values.get(name) is None]
     if missing:
         raise _error(topic, f"{_fields(missing)} missing or null, but required")
@@ -104,9 +115,9 @@ def _row(topic: Topic, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         ValueError: the message is no envelope. The text is the end of a sentence.
     """
     if not topic.envelope:
-        if isinstance(topic.truncate, Rule) and _follows(topic.truncate, message):
+        if isinstance(topic.truncate, Rule) and _follows(topic, topic.truncate, message):
             return "t", message
-        is_delete = isinstance(topic.delete, Rule) and _follows(topic.delete, message)
+        is_delete = isinstance(topic.delete, Rule) and _follows(topic, topic.delete, message)
         return "d" if is_delete else "u", message
     op = message.get("op")
     if op == "t":
@@ -121,39 +132,72 @@ def _row(topic: Topic, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return op, row
 
 
-def _follows(rule: Rule, row: dict[str, Any]) -> bool:
-    value = row.get(rule.field)
+def _follows(topic: Topic, rule: Rule, row: dict[str, Any]) -> bool:
+    value = _at(topic, row, topic.place(rule.field))
     if isinstance(value, Number) and not isinstance(rule.equals, str):
         return float(value) == rule.equals
     return _text(value) == _text(rule.equals)
 
 
 def _check_names(topic: Topic, row: dict[str, Any], text: str) -> None:
-    inside = {name for name, spec in topic.payload_fields.items() if not spec.path}
-    unknown = [name for name in row if name not in inside]
-    if unknown:
-        near = [difflib.get_close_matches(name, inside, n=1) for name in unknown]
-        hint = "".join(f", did you mean '{found[0]}'?" for found in near[:1] if found)
-        known = ", ".join(each for each in topic.fields if each in inside)
-        verb = "is not" if len(unknown) == 1 else "are not"
-        what = f"{_quoted(unknown)} {verb} declared{hint or '.'} Its fields are {known}"
-        raise _error(topic, what)
-    escaped = [name for name in row if f'"{name}"' not in text]
+    _check_members(topic, topic.row_tree, row, ())
+    there = [place for place, _ in leaves(topic.row_tree) if _has(row, place)]
+    plain = (name for place in there for name in place if PLAIN.fullmatch(name))
+    escaped = [name for name in dict.fromkeys(plain) if f'"{name}"' not in text]
     if escaped:
         raise _error(topic, f"the name of {_quoted(escaped)} is written with escapes")
 
 
-def _at(message: dict[str, Any], path: str) -> Any:
+def _check_members(topic: Topic, tree: Tree, row: dict[str, Any], within: Place) -> None:
+    """Check that an object has declared members only."""
+    unknown = [name for name in row if name not in tree]
+    if unknown:
+        near = [difflib.get_close_matches(name, tree, n=1) for name in unknown]
+        hint = "".join(f", did you mean '{found[0]}'?" for found in near[:1] if found)
+        verb = "is not" if len(unknown) == 1 else "are not"
+        names = _quoted([shown((*within, name)) for name in unknown])
+        whose = f"The fields in '{shown(within)}'" if within else "Its fields"
+        what = f"{names} {verb} declared{hint or '.'} {whose} are {', '.join(tree)}"
+        raise _error(topic, what)
+    for name, inner in tree.items():
+        if not isinstance(inner, FieldType) and isinstance(row.get(name), dict):
+            _check_members(topic, inner, row[name], (*within, name))
+
+
+def _check_elements(topic: Topic, elements: list[Any]) -> None:
+    """Check that each element of an exploded array has its required fields."""
+    path = topic.explode.path if topic.explode else ()
+    for number, element in enumerate(elements):
+        place = f"{shown(path)}[{number}]"
+        if element is None:
+            raise _error(topic, f"{place} is null, but must be an element")
+        for name, spec in topic.element_fields.items():
+            if spec.required and _at(topic, element, topic.place(name)[len(path) :]) is None:
+                raise _error(topic, f"field '{name}' is missing or null in {place}, but required")
+
+
+def _at(topic: Topic, message: dict[str, Any], place: Place) -> Any:
     found: Any = message
-    for part in path.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
+    for number, part in enumerate(place):
+        if not isinstance(found, dict | None):
+            what = f"'{shown(place[:number])}' is {_shown(found)}, but must be an object"
+            raise _error(topic, what)
+        found = found.get(part) if found else None
     return found
 
 
-def _fits(topic: Topic, name: str, value: Any) -> bool:
-    spec = topic.fields[name]
-    is_absent = spec.absent is not None and _text(value) == str(spec.absent)
-    return is_absent or accepts(spec.type, value)
+def _is_absent(topic: Topic, name: str, value: Any) -> bool:
+    absent = topic.fields[name].absent
+    return absent is not None and _text(value) == str(absent)
+
+
+def _has(row: Any, place: Place) -> bool:
+    """Whether an object has the member at a path, even if it is null."""
+    for part in place:
+        if not isinstance(row, dict) or part not in row:
+            return False
+        row = row[part]
+    return True
 
 
 def _needed(topic: Topic, op: str, row: dict[str, Any]) -> list[str]:
@@ -165,7 +209,7 @@ def _needed(topic: Topic, op: str, row: dict[str, Any]) -> list[str]:
         return [*topic.key_in_message_key, *topic.sequence]
     if topic.updates == "partial":
         identifying = (*topic.key, *topic.sequence)
-        return [name for name in required if name in row or name in identifying]
+        return [n for n in required if _has(row, topic.place(n)) or n in identifying]
     return required
 
 
@@ -185,7 +229,7 @@ def _event_time(topic: Topic, values: dict[str, Any]) -> int | None:
     if name is None or values.get(name) is None:
         return None
     value, spec = values[name], topic.fields[name]
-    if spec.absent is not None and _text(value) == str(spec.absent):
+    if _is_absent(topic, name, value):
         return None
     try:
         return carried(milliseconds(spec.type, value))

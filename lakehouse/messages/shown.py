@@ -7,6 +7,8 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from lake.topics.field_type import FieldType
+from lake.topics.nested import Tree
 from pulsar_spark.broker.admin import PulsarAdmin
 from silver.records.by_schema import PayloadError, Schema, schema_of, text_of
 
@@ -41,7 +43,7 @@ class Decoder:
         self._name = address
         self._form = topic.format if topic else "json"
         self._values = topic.values if topic else ["value"]
-        self._types = {n: spec.type for n, spec in topic.fields.items()} if topic else {"value": ""}
+        self._tree: Tree = topic.payload_tree if topic else {"value": FieldType("")}
         self._schemas: dict[int, Schema] = {}
 
     def content(self, payload: bytes, version: int | None) -> Content:
@@ -57,7 +59,7 @@ class Decoder:
         if version is not None:
             try:
                 schema = schema_of(self._known(version), version)
-                text, _ = text_of(payload, schema, self._values, types=self._types)
+                text, _ = text_of(payload, schema, self._values, tree=self._tree)
                 return Content("json", _one_line(text))
             except PayloadError as error:
                 note = f"schema version {version}: the payload {error}"

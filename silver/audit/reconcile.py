@@ -17,7 +17,7 @@ from lake.topics.topic import Topic, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError
 from silver.audit.lateness import judged_columns, late_by
-from silver.contract.columns import REASON
+from silver.contract.columns import ELEMENT, REASON
 from silver.contract.tables import RECONCILIATION, enriched_table, state_table
 from silver.records.batch import Decoded
 from silver.records.batch_stats import BatchStats
@@ -128,7 +128,7 @@ class BatchAudit:
                 instants = map(_instant, found[3:])
                 counts.watermark, counts.earliest, counts.oldest, counts.newest = instants
                 if (topic := topics.topics[name]).lists_late:
-                    good = decoded[name].rows.where(F.col(REASON).isNull())
+                    good = _one_row_each(decoded[name].rows, topic).where(F.col(REASON).isNull())
                     self._judge(good.select(judged_columns(topic)).toArrow(), topic, counts)
 
     def _count_in_driver(self, rows: pa.Table, topic: Topic) -> None:
@@ -136,6 +136,8 @@ class BatchAudit:
         if not rows.num_rows:
             return
         counts = self.topics.setdefault(topic.name, TopicCounts())
+        if topic.explode:  # one row of each message
+            rows = rows.filter(pc.equal(pc.fill_null(rows[ELEMENT], 0), 0))
         counts.decoded = rows.num_rows
         counts.quarantined = rows.num_rows - rows[REASON].null_count
         published = pc.cast(rows["publish_time"], INSTANT)
@@ -160,6 +162,7 @@ class BatchAudit:
             counts.late_by = dt.timedelta(microseconds=pc.max(found).as_py())
 
     def _decoded(self, rows: DataFrame, topic: Topic) -> DataFrame:
+        rows = _one_row_each(rows, topic)
         at, known = F.lit(None).cast("timestamp"), self._watermarks.get(topic.name)
         if topic.kind == "events" and topic.event_time:
             at = F.when(F.col(REASON).isNull(), F.col(snake_case(topic.event_time)))
@@ -239,16 +242,29 @@ class BatchAudit:
 
 
 def rows_of_batch(lake: Lake, topic: Topic, batch_id: int) -> tuple[int, int]:
-    """How many rows of a topic a batch made or changed, and how many of them miss a lookup."""
+    """How many rows of a topic a batch made or changed, and how many of them miss a lookup.
+
+    If a topic is exploded, the messages of these rows are counted.
+    """
     if topic.kind == "changelog":
         return lake.table(state_table(topic)).arrow.count(f"silver_batch = {batch_id}"), 0
     table = lake.table(enriched_table(topic, lake.topics)).arrow
+    if topic.explode:
+        rows = table.rows(["missing_lookups", "position"], f"arrived_batch = {batch_id}")
+        found = [((*row["position"].values(),), row["missing_lookups"] > 0) for row in rows]
+        waiting = {message for message, is_missing in found if is_missing}
+        return len({message for message, _ in found}), len(waiting)
     missing = table.table(["missing_lookups"], f"arrived_batch = {batch_id}")["missing_lookups"]
     return len(missing), pc.sum(pc.greater(missing, 0)).as_py() or 0
 
 
 COUNTED = ("messages_in", "applied", "superseded", "quarantined", "waiting", "late")
 COUNTS = ("decoded", "quarantined", "late", "watermark", "earliest", "oldest", "newest")
+
+
+def _one_row_each(rows: DataFrame, topic: Topic) -> DataFrame:
+    """One row of each message, of which an exploded one has several."""
+    return rows.where(F.coalesce(ELEMENT, F.lit(0)) == 0) if topic.explode else rows
 
 
 def _instant(micros: int | None) -> dt.datetime | None:

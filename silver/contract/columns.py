@@ -1,12 +1,13 @@
 """Columns of decoded rows besides those of the fields. No field can have one of these names.
 
 `REASON`: why a record is rejected, NULL for a good one. `CAME`: the original columns `as_it_came`.
-`PRESENT`: for a partial update, the fields that the message has.
+`PRESENT`: for a partial update, the fields that the message has. `ELEMENT`: for a topic that is
+exploded, the number of the element in the message; NULL for a message without rows.
 """
 
 from lake.topics.topic import Topic, snake_case
 
-REASON, CAME, PRESENT = "_reason", "_came", "_present"
+REASON, CAME, PRESENT, ELEMENT = "_reason", "_came", "_present", "_element"
 AS_IT_CAME = ("key", "payload", "event_time", "schema_version")
 # For partial updates: the orders of the latest upsert, the latest delete and the mark.
 UPSERTED, DELETED, COLLECTED = "_upserted", "_deleted", "_collected"

@@ -172,6 +172,7 @@ def state_table(topic: Topic) -> TableSpec:
             DELETION_VECTORS: "true",
         },
         _names(topic),
+        _structs(topic),
         clustered_by=tuple(topic.key_columns),
     )
 
@@ -218,6 +219,7 @@ def history_table(topic: Topic) -> TableSpec:
             **_protection(topic, has_hashes=False),
         },
         _names(topic),
+        _structs(topic),
         clustered_by=tuple(topic.key_columns),
     )
 
@@ -253,7 +255,12 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
         )
         | CHANGE_FEED
         | _protection(topic, {n: topics.topics[x.topic] for n, x in topic.lookups.items()}),
-        _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values())),
+        # Rows from before the array was exploded would need a number.
+        _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values()))
+        - ({snake_case(topic.explode.index)} if topic.explode else set()),
+        _structs(topic).union(
+            *(_structs(topics.topics[x.topic], f"{n}.") for n, x in topic.lookups.items())
+        ),
     )
 
 
@@ -302,6 +309,12 @@ def _protection_of_join(join: JoinOf) -> dict[str, str]:
 
 def _names(*topics: Topic) -> frozenset[str]:
     return ADDED | {column.name for topic in topics for column in field_columns(topic)}
+
+
+def _structs(topic: Topic, within: str = "") -> frozenset[str]:
+    """The paths of the columns whose values are structs."""
+    fields = topic.fields.items()
+    return frozenset(within + snake_case(n) for n, spec in fields if spec.kind.name == "struct")
 
 
 def _statistics(columns: list[str]) -> dict[str, str]:

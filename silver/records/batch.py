@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from silver.contract.columns import CAME, REASON
+from silver.contract.columns import CAME, ELEMENT, REASON
+
+INTERNAL = (REASON, CAME, ELEMENT)
 
 
 class Decoded:
@@ -38,18 +40,27 @@ class Decoded:
 
     @cached_property
     def good_table(self) -> pa.Table:
-        """The good rows without the columns `REASON` and `CAME`, collected in the driver."""
-        return self.table.filter(pc.is_null(self.table[REASON])).drop_columns([REASON, CAME])
+        """The good rows without the columns `INTERNAL`, collected in the driver."""
+        good = self.table.filter(pc.is_null(self.table[REASON]))
+        if ELEMENT in good.column_names:
+            good = good.filter(pc.is_valid(good[ELEMENT]))
+        return good.drop_columns([name for name in INTERNAL if name in good.column_names])
 
     @cached_property
     def good(self) -> DataFrame:
-        """The good rows without the columns `REASON` and `CAME`, as a DataFrame."""
-        return self.rows.where(F.col(REASON).isNull()).drop(REASON, CAME)
+        """The good rows without the columns `INTERNAL`, as a DataFrame."""
+        good = self.rows.where(F.col(REASON).isNull())
+        if ELEMENT in good.columns:
+            good = good.where(F.col(ELEMENT).isNotNull())
+        return good.drop(*INTERNAL)
 
     @property
     def verdicts(self) -> DataFrame:
-        """The `position` of each row, and the `reason` for rejecting it, NULL if it is good."""
-        return self.rows.select("position", F.col(REASON).alias("reason"))
+        """The `position` of each message, and the `reason` to reject it, NULL if it is good."""
+        rows = self.rows
+        if ELEMENT in rows.columns:
+            rows = rows.where(F.coalesce(ELEMENT, F.lit(0)) == 0)
+        return rows.select("position", F.col(REASON).alias("reason"))
 
     @property
     def refused(self) -> DataFrame:

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
+from lake.topics.field_type import FieldType
+from lake.topics.nested import Tree
+
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -49,22 +52,20 @@ def schema_of(known: Mapping[int, Schema], version: int | None) -> Schema:
     return known[version]
 
 
-def text_of(
-    payload: bytes, schema: Schema, values: list[str], *, types: Mapping[str, str]
-) -> tuple[str, bool]:
+def text_of(payload: bytes, schema: Schema, values: list[str], *, tree: Tree) -> tuple[str, bool]:
     """A payload as JSON text, and whether it is a bare value.
 
     Args:
         payload: the payload.
         schema: the schema version with which it was published.
         values: the topic's fields besides its key. A bare value is the only one.
-        types: the declared types of all fields.
+        tree: the declared fields, as a payload nests them.
 
     Raises:
         PayloadError: the payload does not match its schema. Nothing else is raised.
     """
     try:
-        return _text(payload, schema, values, types)
+        return _text(payload, schema, values, tree)
     except PayloadError:
         raise
     except Exception as error:  # no payload may stop the stream
@@ -72,9 +73,7 @@ def text_of(
         raise PayloadError(message) from error
 
 
-def _text(
-    payload: bytes, schema: Schema, values: list[str], types: Mapping[str, str]
-) -> tuple[str, bool]:
+def _text(payload: bytes, schema: Schema, values: list[str], tree: Tree) -> tuple[str, bool]:
     if schema.type == "JSON":
         try:
             return payload.decode(), False
@@ -84,8 +83,7 @@ def _text(
     if schema.type == "AVRO":
         record = _avro(payload, schema.definition)
         if isinstance(record, dict):
-            fields = (f"{json.dumps(n)}:{_json(v, types.get(n))}" for n, v in record.items())
-            return f"{{{','.join(fields)}}}", False
+            return _json(record, tree), False
         value = record
     elif schema.type in PRIMITIVES:
         value = _primitive(payload, schema.type)
@@ -97,7 +95,11 @@ def _text(
             f"is a bare {schema.type}, but the topic declares {len(values)} fields besides its key"
         )
         raise PayloadError(message)
-    return f"{{{json.dumps(values[0])}:{_json(value, types[values[0]])}}}", True
+    declared = tree.get(values[0])
+    if not isinstance(declared, FieldType):
+        message = f"is a bare {schema.type}, but the topic declares '{values[0]}' at a path"
+        raise PayloadError(message)
+    return f"{{{json.dumps(values[0])}:{_json(value, declared)}}}", True
 
 
 @functools.lru_cache(maxsize=1000)
@@ -156,8 +158,14 @@ def _primitive(payload: bytes, kind: str) -> Any:
         raise PayloadError(message) from error
 
 
-def _json(value: Any, kind: str | None) -> str:
-    """A value as JSON text from which a field of the declared type can be read."""
+def _json(value: Any, declared: Tree | FieldType | None) -> str:
+    """A value as JSON text from which the declared fields can be read."""
+    if isinstance(value, dict):
+        members = (f"{json.dumps(n)}:{_json(v, _part(declared, n))}" for n, v in value.items())
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(_json(each, _part(declared, None)) for each in value)}]"
+    kind = declared.name if isinstance(declared, FieldType) else None
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:  # a local timestamp is UTC, like all times without an offset
             value = value.replace(tzinfo=dt.timezone.utc)
@@ -169,8 +177,17 @@ def _json(value: Any, kind: str | None) -> str:
     return json.dumps(value, default=_text_of)
 
 
+def _part(declared: Tree | FieldType | None, name: str | None) -> Tree | FieldType | None:
+    """What is declared of a member of an object, or of the elements of a list."""
+    if isinstance(declared, FieldType):
+        if declared.name == "struct":
+            return dict(declared.parts).get(str(name))
+        return None if declared.is_scalar else declared.element
+    return declared.get(name) if declared and name else None
+
+
 def _text_of(value: Any) -> str:
-    """The text of a value that JSON cannot express, at the top level or in a list or record."""
+    """The text of a value that JSON cannot express."""
     if isinstance(value, dt.date | dt.time):  # a datetime is a date
         return value.isoformat()
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

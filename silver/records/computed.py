@@ -6,19 +6,21 @@ SQL has no function that does this for any expression, so the class is used dire
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lake.settings.pseudonyms import PseudonymSecret
+from lake.topics.field_type import FieldType
 from lake.topics.topic import FieldSpec, Topic, hash_column, snake_case, sql_type
 from pulsar_spark.errors import SettingsError
 from silver.contract.columns import REASON
 from silver.contract.tables import field_columns, own_columns
 from silver.records.field_types import is_in_range
 from silver.records.masking import hashes
+from silver.records.nested_types import any_part
 
 
 class Computed:
@@ -34,7 +36,7 @@ class Computed:
             column, attempt = snake_case(name), f"_try_{snake_case(name)}"
             self._tries[attempt] = F.when(is_written, _tried(_result(spec)))
             found = F.col(f"{attempt}.value")
-            is_accepted = found.isNull() | is_in_range(found, spec)
+            is_accepted = found.isNull() | ~_is_out_of_range(found, spec)
             value = self._values[column] = F.when(is_accepted, found)
             failed = is_written & (F.col(attempt).isNull() | ~is_accepted)
             failure = F.lit(f"field '{name}' cannot be computed as {spec.type}")
@@ -87,6 +89,13 @@ def check_expressions(spark: SparkSession, topics: Iterable[Topic]) -> None:
                     f"'{topic.name}': {what}. Correct its 'sql'."
                 )
                 raise SettingsError(message) from error
+
+
+def _is_out_of_range(value: Column, spec: FieldSpec) -> Column:
+    def is_out(part: Column, kind: FieldType) -> Column | None:
+        return part.isNotNull() & ~is_in_range(part, kind)
+
+    return cast(Column, any_part(value, spec.kind.as_column(), is_out))
 
 
 def _result(spec: FieldSpec) -> Column:

@@ -12,11 +12,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lake.settings.pseudonyms import PseudonymSecret
+from lake.topics.nested import Place
 from lake.topics.topic import Rule, Topic, hash_column, snake_case, sql_type
 from pulsar_spark.schema import ORDER_FIELDS
 from silver.contract.columns import CAME, PRESENT, REASON, as_it_came
 from silver.records.by_schema import Schemas
 from silver.records.computed import Computed
+from silver.records.explode import Exploded
 from silver.records.masking import hashes
 from silver.records.parse import as_sent, at_path, steps, value
 from silver.records.reasons import reason
@@ -42,6 +44,8 @@ class Decoder:
             schemas: the known versions of its schema, if the topic uses the schema registry.
             secret: the key of the hashes, if the topic has hashed fields.
         """
+        self._exploded = Exploded(topic, topic.explode) if topic.explode else None
+        topic = topic.whole
         sent = [name for name, spec in topic.fields.items() if not spec.sql]
         own = {"_deletes": _deletes(topic), "_truncates": _truncates(topic), **_present(topic)}
         self._computed = Computed(topic, secret)
@@ -65,8 +69,8 @@ class Decoder:
         """Decode messages.
 
         Returns:
-            One row per message, with the topic's columns, `is_deleted`, `position`,
-            `publish_time`, and:
+            One row per message, or per element of a topic that is exploded, with the topic's
+            columns, `is_deleted`, `position`, `publish_time`, and:
 
             - `_reason`: why the message is rejected; NULL for a good one. In a rejected row, the
               topic's columns have no meaning.
@@ -74,10 +78,12 @@ class Decoder:
             - `mark`, if the topic has marks: `truncated` for a message that truncates.
             - `_present`, for partial updates: the fields that the message has.
             - `valid_from`, for a topic with a history.
+            - `_element`, for a topic that is exploded (`Exploded.rows`).
         """
         for step in self._steps:
             messages = messages.withColumns(step)
-        return self._computed.added_to(messages.select(*self._columns))
+        rows = self._computed.added_to(messages.select(*self._columns))
+        return self._exploded.rows(rows) if self._exploded else rows
 
 
 def without_what_was_good(rows: DataFrame) -> DataFrame:
@@ -89,20 +95,24 @@ def _present(topic: Topic) -> dict[str, Column]:
     if topic.updates != "partial":
         return {}
     row = F.get_json_object("_read.json", "$.after") if topic.envelope else F.col("_read.json")
-    elsewhere = [
-        F.when(at_path(spec.path, "string").isNotNull(), F.lit(name))
-        for name, spec in topic.fields.items()
-        if spec.path
-    ]
-    elsewhere += [
-        F.when(as_sent(topic, name).isNotNull(), F.lit(name)) for name in topic.message_fields
-    ]
+    elsewhere = {name: _is_at(topic, spec.path) for name, spec in topic.fields.items() if spec.path}
+    elsewhere |= {name: as_sent(topic, name).isNotNull() for name in topic.message_fields}
     keys = F.coalesce(F.json_object_keys(row), F.array().cast("array<string>"))
-    if topic.message_fields:  # the payload may have fields of the same names, which do not count
-        keys = F.array_except(keys, F.array(*map(F.lit, topic.message_fields)))
-    return {
-        PRESENT: F.array_union(keys, F.array_compact(F.array(*elsewhere))) if elsewhere else keys
-    }
+    if not elsewhere:
+        return {PRESENT: keys}
+    # Members of the payload with the names of these fields do not count.
+    keys = F.array_except(keys, F.array(*map(F.lit, elsewhere)))
+    found = (F.when(is_there, F.lit(name)) for name, is_there in elsewhere.items())
+    return {PRESENT: F.array_union(keys, F.array_compact(F.array(*found)))}
+
+
+def _is_at(topic: Topic, path: Place) -> Column:
+    """Whether a payload has the member at a path. In an envelope, it must not be null."""
+    if topic.envelope:
+        return at_path(path, "string").isNotNull()
+    if len(path) == 1:
+        return F.array_contains(F.json_object_keys("_read.json"), path[0])
+    return F.array_contains(F.map_keys(at_path(path[:-1], "map<string,string>")), path[-1])
 
 
 def _particulars(topic: Topic) -> list[Column]:

@@ -15,7 +15,8 @@ from operator import or_
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from lake.topics.topic import FieldSpec, Topic, sql_type
+from lake.topics.field_type import DECIMAL, FieldType, column_type
+from lake.topics.topic import Topic
 
 # Java regular expressions. Their quantifiers are possessive, so that a long payload does not need a
 # deep stack.
@@ -30,7 +31,7 @@ _BLANKS = r"[ \t\r\n]+"
 FIRST_DATE, LAST_DATE = "0001-01-01", "9999-12-31"
 FIRST_MILLISECOND = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 LAST_MILLISECOND = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
-_LARGEST = 1.7976931348623157e308
+_LARGEST = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
 
 # A decimal with more digits in its exponent could keep Java busy for hours.
 _BAD_TEXT = rf'"(?!(?=[^"]{{1,{_LONGEST}}}+"){_NUMBER}")'
@@ -43,31 +44,31 @@ _ESCAPED_NAME = rf'(?s)"[^"\\]*+(?:\\(?!{_PLAIN}).[^"\\]*+)*+\\{_PLAIN}{_REST_OF
 ESCAPED = "a field name in the payload contains escaped letters or digits"
 
 
-def read_type(spec: FieldSpec) -> str:
-    """The type with which `from_json` reads a field."""
-    if spec.type in ("date", "timestamp", "binary"):
+def read_type(kind: FieldType) -> str:
+    """The type with which `from_json` reads a scalar."""
+    if kind.name in ("date", "timestamp", "binary"):
         return "string"
-    return "bigint" if spec.type == "timestamp_ms" else sql_type(spec)
+    return "bigint" if kind.name == "timestamp_ms" else column_type(kind)
 
 
-def is_text(spec: FieldSpec) -> bool:
+def is_text(kind: FieldType) -> bool:
     """Whether only JSON strings are valid values. A text as read does not show what it was."""
-    return spec.type in ("string", "binary")
+    return kind.name in ("string", "binary")
 
 
-def is_converted(spec: FieldSpec) -> bool:
+def is_converted(kind: FieldType) -> bool:
     """Whether a value must be checked or converted after `from_json` has read it."""
-    return spec.type in ("double", "date", "timestamp", "timestamp_ms", "binary")
+    return kind.name in ("float", "double", "date", "timestamp", "timestamp_ms", "binary")
 
 
-def value_of(read: Column, spec: FieldSpec) -> Column:
+def value_of(read: Column, kind: FieldType) -> Column:
     """The value of a field, from a value read as `read_type`; NULL if the type does not accept it.
 
     Times without an offset are in UTC, which is the session's time zone.
     """
-    match spec.type:
-        case "double":
-            return F.when(read.between(-_LARGEST, _LARGEST), read)
+    match kind.name:
+        case "float" | "double":
+            return F.when(is_in_range(read, kind), read)
         case "date":
             date = F.when(read.rlike(rf"\A{_DATE}\z"), read).try_cast("date")
             return F.when(date >= F.lit(FIRST_DATE).cast("date"), date)
@@ -88,11 +89,11 @@ def value_of(read: Column, spec: FieldSpec) -> Column:
     return read
 
 
-def is_in_range(value: Column, spec: FieldSpec) -> Column:
+def is_in_range(value: Column, kind: FieldType) -> Column:
     """Whether a value of the column's type is among those that the declared type accepts."""
-    match spec.type:
-        case "double":
-            return value.between(-_LARGEST, _LARGEST)
+    match kind.name:
+        case "float" | "double":
+            return value.between(-_LARGEST[kind.name], _LARGEST[kind.name])
         case "date":
             return value.between(*(F.lit(day).cast("date") for day in (FIRST_DATE, LAST_DATE)))
         case "timestamp":
@@ -104,17 +105,17 @@ def is_in_range(value: Column, spec: FieldSpec) -> Column:
 _BOUNDS = (FIRST_MILLISECOND, LAST_MILLISECOND + 1)
 
 
-def value_of_text(text: Column, spec: FieldSpec) -> Column:
+def value_of_text(text: Column, kind: FieldType) -> Column:
     """The value of a part of a message key, or of another text without JSON's types."""
     is_number = (F.length(text) <= _LONGEST) & text.rlike(rf"\A{_NUMBER}\z")
-    match spec.type.partition("(")[0]:
+    match kind.name.partition("(")[0]:
         case "boolean":
             text = F.when(text.isin("true", "false"), text)
         case "int" | "long" | "timestamp_ms":
             text = F.when(text.rlike(_INTEGER), text)
-        case "double" | "decimal":
+        case "float" | "double" | "decimal":
             text = F.when(is_number, text)
-    return value_of(text.try_cast(read_type(spec)), spec)
+    return value_of(text.try_cast(read_type(kind)), kind)
 
 
 def has_escaped_name(json: Column) -> Column:
@@ -122,30 +123,83 @@ def has_escaped_name(json: Column) -> Column:
     return F.contains(json, F.lit(r"\u00")) & json.rlike(_ESCAPED_NAME)
 
 
+def has_bad_decimals(json: Column, topic: Topic) -> Column | None:
+    """Whether a JSON text seems to have an invalid decimal; None if the topic has no decimals."""
+    found = [
+        json.rlike(rf'"{_in_json(name)}"\s*+:\s*+(?:{_BAD_TEXT}|{_BAD_EXPONENT})')
+        for name in _decimals(topic)
+    ]
+    return reduce(or_, found) if found else None
+
+
 def without_bad_decimals(json: Column, topic: Topic) -> Column:
     """A JSON text in which `"?"`, which is not a number, replaces each invalid decimal.
 
     `from_json` would drop the commas of numbers in strings, and read digits of other scripts.
     """
-    decimals = (
-        name for name, spec in topic.payload_fields.items() if spec.type.startswith("decimal")
-    )
-    names = sorted({_name_in_json(topic, name) for name in decimals})
-    if not names:
+    has_bad = has_bad_decimals(json, topic)
+    if has_bad is None:
         return json
-    found = (json.rlike(rf'"{name}"\s*+:\s*+(?:{_BAD_TEXT}|{_BAD_EXPONENT})') for name in names)
+    names = "|".join(map(_in_json, _decimals(topic)))
     bad = rf"{_BAD_TEXT}{_REST_OF_STRING}|{_BAD_EXPONENT}[0-9]*+"
-    each = rf'(?s)("(?:{"|".join(names)})"\s*+:\s*+)(?:{bad})'
-    return F.when(reduce(or_, found), F.regexp_replace(json, each, '$1"?"')).otherwise(json)
+    replaced = F.regexp_replace(json, rf'(?s)("(?:{names})"\s*+:\s*+)(?:{bad})', '$1"?"')
+    return F.when(has_bad, replaced).otherwise(json)
 
 
-def may_be_no_string(read: Column, json: Column, topic: Topic, name: str) -> Column:
+def _decimals(topic: Topic) -> list[str]:
+    """The names that decimals of the payload follow in JSON."""
+    return sorted(
+        {
+            own
+            for name, spec in topic.payload_fields.items()
+            for own, _, kind in spec.kind.scalars(topic.place(name)[-1])
+            if DECIMAL.fullmatch(kind.name)
+        }
+    )
+
+
+def looks_like_no_string(read: Column) -> Column:
     """Whether a value read as a string may be something else in the JSON text; may be NULL."""
     begins = [read.between(first, last) for first, last in (('"', ":"), ("[", "\\"), ("{", "|"))]
-    looks_so = reduce(or_, begins) | read.isin("true", "false")
-    return looks_so & json.rlike(rf'"{_name_in_json(topic, name)}"\s*+:\s*+[^"n\s]')
+    return reduce(or_, begins) | read.isin("true", "false")
 
 
-def _name_in_json(topic: Topic, name: str) -> str:
-    path = topic.fields[name].path
-    return path.rpartition(".")[2] if path else name
+def follows_no_string(json: Column, name: str, holder: str | None) -> Column:
+    """Whether something other than a string may follow a name in a JSON text.
+
+    Args:
+        json: the text.
+        name: the name.
+        holder: `array` or `map` if it is about the elements of such a value.
+    """
+    begin, string = rf'"{_in_json(name)}"\s*+:\s*+', rf'"{_REST_OF_STRING}'
+    if holder == "array":
+        return json.rlike(rf"{begin}\[(?:\s*+(?:{string}|null)\s*+,?)*+\s*+[^\s\]]")
+    if holder == "map":
+        member = rf"{string}\s*+:\s*+(?:{string}|null)"
+        return json.rlike(rf"{begin}\{{(?:\s*+{member}\s*+,?)*+\s*+[^\s}}]")
+    return json.rlike(rf'{begin}[^"n\s]')
+
+
+def follows_string(name: str) -> str:
+    """A regular expression for a string that follows a name in a JSON text."""
+    return rf'"{_in_json(name)}"\s*+:\s*+"'
+
+
+def _in_json(name: str) -> str:
+    """A regular expression for a name in a JSON text, where it may have escapes."""
+    return "".join(
+        each if each.isascii() and (each.isalnum() or each == "_") else _with_escapes(each)
+        for each in name
+    )
+
+
+def _with_escapes(character: str) -> str:
+    units = character.encode("utf-16-be")
+    codes = (units[n : n + 2].hex() for n in range(0, len(units), 2))
+    escaped = "".join(
+        rf"\\u{''.join(f'[{d}{d.upper()}]' if d.isalpha() else d for d in code)}" for code in codes
+    )
+    plain = rf"\{character}" if character.isascii() else character
+    slash = r"|\\/" if character == "/" else ""
+    return f"(?:{plain}|{escaped}{slash})"

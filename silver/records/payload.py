@@ -7,7 +7,8 @@ default, never are.
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import cast
 
 import pyarrow as pa
@@ -15,37 +16,66 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
+from lake.topics.field_type import FieldType
+from lake.topics.nested import Place, Tree
 from lake.topics.topic import Topic
 from silver.records.by_schema import PayloadError, Schema, Schemas, schema_of, text_of
 
 _MEMBER = re.compile(r'\s*,?\s*("(?:[^"\\]|\\.)*")\s*:\s*')
+_ELEMENT = re.compile(r"\s*,?\s*(?=[^\s\]])")
+_JSON = json.JSONDecoder()
 UTF8 = "payload is not valid UTF-8"
 TEXT_TYPE = "struct<json:string,is_bare:boolean,problem:string>"
 
 
 def rewritten(
-    payload: bytes, kept: Collection[str], changed: Mapping[str, Mapping[str, str]]
+    payload: bytes, kept: Tree, changed: Mapping[Place, Mapping[str, str]] = MappingProxyType({})
 ) -> bytes:
     """A JSON object reduced to some of its fields, with some values replaced.
 
-    The other values are kept exactly as written.
+    The other values are kept exactly as written. Of a struct, only the declared members are kept.
 
     Args:
         payload: a JSON object. If it has a field twice, the last one counts.
-        kept: the fields to keep. A field with a replaced value is always kept.
-        changed: by field, the replacement for each value, both as text.
+        kept: the fields to keep, as the payload nests them.
+        changed: by path, the replacement for each value of a field that is kept, both as text.
     """
-    text, found = payload.decode(), dict[str, str]()
-    scanner, place = json.JSONDecoder(), text.index("{") + 1
-    while (match := _MEMBER.match(text, place)) is not None:
-        name, begin = scanner.raw_decode(text, match.start(1))[0], match.end()
-        value, place = scanner.raw_decode(text, begin)
-        other = changed.get(name, {}).get(str(value))
-        if other is not None:
-            found[name] = json.dumps(other) if isinstance(value, str) else other
-        elif name in kept:
-            found[name] = text[begin:place]
-    return f"{{{','.join(f'{json.dumps(n)}:{v}' for n, v in found.items())}}}".encode()
+    text = payload.decode()
+    return _reduced(text[text.index("{") :], kept, changed, ()).encode()
+
+
+def _reduced(
+    text: str, kept: Tree | FieldType, changed: Mapping[Place, Mapping[str, str]], place: Place
+) -> str:
+    """The text of a value without what is not declared, and with replaced values."""
+    if isinstance(kept, FieldType) and kept.is_scalar:
+        value, _ = _JSON.raw_decode(text)
+        other = changed.get(place, {}).get(str(value))
+        if other is None:
+            return text
+        return json.dumps(other) if isinstance(value, str) else other
+    if isinstance(kept, FieldType) and kept.name == "array" and text.startswith("["):
+        parts = (_reduced(each, kept.element, {}, ()) for _, each in _parts(text, _ELEMENT))
+        return f"[{','.join(parts)}]"
+    if not text.startswith("{"):
+        return "null"  # no field can be read in it
+    found = dict[str, str]()
+    is_map = isinstance(kept, FieldType) and kept.name == "map"
+    declared = dict(kept.parts) if isinstance(kept, FieldType) else kept
+    for name, each in _parts(text, _MEMBER):
+        inner = cast(FieldType, kept).element if is_map else declared.get(name)
+        if inner is not None:
+            found[name] = _reduced(each, inner, changed, (*place, name))
+    return f"{{{','.join(f'{json.dumps(n)}:{v}' for n, v in found.items())}}}"
+
+
+def _parts(text: str, before: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """The name and the text of each member of an object; the name is empty for elements."""
+    place = 1
+    while (match := before.match(text, place)) is not None:
+        name = _JSON.raw_decode(text, match.start(1))[0] if match.groups() else ""
+        _, place = _JSON.raw_decode(text, match.end())
+        yield name, text[match.end() : place]
 
 
 def registered_topic(topic: Topic) -> Column:
@@ -81,7 +111,7 @@ def _by_registry(topic: Topic, schemas: Schemas) -> Column:
     known: dict[str | None, dict[int, Schema]] = {}
     for (source, version), schema in schemas.items():
         known.setdefault(source, {})[version] = schema
-    types = {name: spec.type for name, spec in topic.fields.items()}
+    tree = topic.payload_tree if topic.values else {}
 
     def read(payloads: pa.Array, versions: pa.Array, topics: pa.Array) -> pa.Array:
         rows = []
@@ -91,7 +121,7 @@ def _by_registry(topic: Topic, schemas: Schemas) -> Column:
             if payload:
                 try:
                     schema = schema_of(known.get(source, {}), version)
-                    row = (*text_of(payload, schema, topic.values, types=types), None)
+                    row = (*text_of(payload, schema, topic.values, tree=tree), None)
                 except PayloadError as error:
                     row = (None, False, f"payload of schema version {version} {error}")
             rows.append(row)

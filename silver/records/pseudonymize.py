@@ -172,4 +172,4 @@ def mentions(names: Collection[str], keys: Collection[str]) -> str:
     """
     listed = "|".join(map(re.escape, sorted(names)))
     values = "|".join(map(re.escape, sorted(keys)))
-    return rf"\b({listed})(#\d+L?)?[^A-Za-z0-9-]{{1,12}}({values})(?![A-Za-z0-9])"
+    return rf"(?<![A-Za-z0-9_])({listed})(#\d+L?)?[^A-Za-z0-9-]{{1,12}}({values})(?![A-Za-z0-9])"

@@ -5,6 +5,7 @@ from functools import reduce
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from lake.topics.nested import shown
 from lake.topics.topic import Topic
 from silver.contract.columns import PRESENT
 from silver.records.parse import (
@@ -12,7 +13,13 @@ from silver.records.parse import (
     UPSERTS,
     as_sent,
     has_key_outside,
+    is_corrupt,
     is_of_another_type,
+    is_whole,
+    label_of,
+    members,
+    misfit_of,
+    no_objects,
     value,
 )
 
@@ -24,13 +31,15 @@ def reason(topic: Topic) -> Column:
     reasons = _envelope_reasons(reasons, topic)
     reasons = reasons.when(_is_malformed(topic), F.lit("payload is not a JSON object"))
     reasons = reasons.when(_has_more(topic), F.lit("payload has more text after the JSON object"))
+    for place, is_none in no_objects(topic).items():
+        reasons = reasons.when(~F.col("_empty") & is_none, F.lit(f"'{shown(place)}' is no object"))
     for name, spec in topic.fields.items():
         if not spec.sql:  # `computed.py` has the reasons of the others
             reasons = _field_reasons(reasons, topic, name)
     if topic.envelope:  # the side that is not used may have any form
         return reasons
     twice = F.lit("a field is in the payload twice, and one of its values has the wrong type")
-    return reasons.when(~F.col("_empty") & F.col(f"_json.{CORRUPT}").isNotNull(), twice)
+    return reasons.when(~F.col("_empty") & is_corrupt(topic), twice)
 
 
 def _reason_of_no_payload(topic: Topic) -> Column:
@@ -64,9 +73,9 @@ def _envelope_reasons(reasons: Column, topic: Topic) -> Column:
 
 def _is_malformed(topic: Topic) -> Column:
     nothing = reduce(
-        Column.__and__, [F.col(f"_text.{name}").isNull() for name in topic.payload_fields]
+        Column.__and__, [F.col("_text").getField(name).isNull() for name in members(topic)]
     )
-    nothing = nothing & F.col(f"_json.{CORRUPT}").isNotNull()
+    nothing = nothing & is_corrupt(topic)
     return F.col("_odd") & (
         F.col("_text").isNull() | F.col(f"_text.{CORRUPT}").isNotNull() | nothing
     )
@@ -81,6 +90,8 @@ def _has_more(topic: Topic) -> Column:
         return F.lit(False)
     text = F.col("_read.json")
     goes_on = F.instr(text, "}") < F.length(F.rtrim(text))
+    if topic.is_nested:
+        goes_on = ~is_whole(topic)
     objects = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
     # The count misses what follows a `]`, and the check below misses what follows a `}`.
     within = F.concat(F.lit('{"payload":'), text, F.lit(',"end":0}'))
@@ -106,7 +117,12 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
         no_key = F.lit(f"part '{name}' of the message key is not of type {spec.type}")
         reasons = reasons.when(outside & value(topic, name).isNull(), no_key)
     wrong_type = payload & is_of_another_type(topic, name)
-    reasons = reasons.when(wrong_type, F.lit(f"field '{name}' is not of type {spec.type}"))
+    label = label_of(topic, name)
+    why: Column = F.lit(f"field '{label}' is not of type {spec.type}")
+    if not spec.kind.is_scalar:
+        where = F.concat(F.lit(": "), misfit_of(topic, name))
+        why = F.concat(why, F.coalesce(where, F.lit("")))
+    reasons = reasons.when(wrong_type, why)
     if spec.required:
         missing = expected & as_sent(topic, name).isNull()
         reasons = reasons.when(missing, F.lit(f"field '{name}' is missing"))

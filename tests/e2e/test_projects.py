@@ -92,7 +92,8 @@ TELEMETRY = {
         from readings group by 1, 2""",
     "gold.alerts": """
         select readings.device_id, sequence::bigint, coalesce(tenant, ''), site, temperature,
-            maximum, measured_at
+            maximum, latitude::double, longitude::double, coalesce(tags, '') like '%calibrated%',
+            measured_at
         from readings asof join configs
             on readings.device_id = configs.device_id and measured_at >= changed_at
         where temperature > maximum""",

@@ -19,6 +19,8 @@ UTC = dt.timezone.utc
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)
 DIGITS = frozenset("0123456789")
 LONGEST = 1000
+FLOAT_MAX = 3.4028234663852886e38
+FLOAT_LIMIT = Decimal(FLOAT_MAX) + Decimal(2) ** 103  # rounded to infinity from here on
 SIZES = {"BOOLEAN": 1, "INT8": 1, "INT16": 2, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 SIZES |= {"DATE": 8, "TIMESTAMP": 8, "LOCAL_DATE": 8}
 
@@ -143,7 +145,7 @@ def value_of_key(kind: str, text: str) -> Any:
     """
     if kind == "boolean":
         return {"true": True, "false": False}.get(text)
-    is_number = kind in ("int", "long", "double", "timestamp_ms")
+    is_number = kind in ("int", "long", "float", "double", "timestamp_ms")
     try:
         value = value_of(kind, _written_number(text) if is_number else text)
     except RefusedError:
@@ -183,6 +185,25 @@ def _double(value: Any) -> float:
     if not isinstance(value, Number) or abs(float(value)) == float("inf"):
         raise RefusedError(value)
     return float(value)
+
+
+def _float(value: Any) -> float:
+    """Round to the nearest of the floats of 32 bits, exactly: to an even one at half way."""
+    if not isinstance(value, Number) or abs(float(value)) == float("inf"):
+        raise RefusedError(value)
+    near = np.float32(min(max(float(value), -FLOAT_MAX), FLOAT_MAX))
+    with np.errstate(all="ignore"):
+        infinity = np.float32("inf")
+        around = [near, np.nextafter(near, -infinity), np.nextafter(near, infinity)]
+    with localcontext() as context:
+        context.prec = 3 * LONGEST
+        exact = Decimal(value)
+        off = {each: abs(Decimal(float(each)) - exact) for each in around if np.isfinite(each)}
+        if abs(exact) >= FLOAT_LIMIT:
+            raise RefusedError(value)
+    least = min(off.values())
+    best = [each for each, distance in off.items() if distance == least]
+    return float(min(best, key=lambda each: int(each.view(np.uint32)) & 1))
 
 
 def _decimal(value: Any, precision: int, scale: int) -> Decimal:
@@ -286,6 +307,7 @@ READERS: dict[str, Any] = {
     "boolean": _boolean,
     "int": lambda value: _integer(32, value),
     "long": lambda value: _integer(64, value),
+    "float": _float,
     "double": _double,
     "decimal": _decimal,
     "string": _string,

@@ -26,7 +26,7 @@ def capacity(kind: str) -> int:
         digits, scale = int(decimal[1]), int(decimal[2])
         largest: int = 10 ** (digits - scale or scale) - 1
         return max(min(largest, MANY), 1)
-    return {"boolean": 2, "date": 1_000_000}.get(kind, MANY)
+    return {"boolean": 2, "date": 1_000_000, "float": 1 << 24}.get(kind, MANY)
 
 
 def key_cell(kind: str, prefix: str, number: int) -> str:
@@ -46,7 +46,9 @@ def key_cell(kind: str, prefix: str, number: int) -> str:
         return (FIRST_KEY_DAY + dt.timedelta(days=number)).isoformat()
     if kind in ("timestamp", "timestamp_ms"):
         return time_cell(kind, FIRST_KEY_MS + 1000 * number)
-    return {"string": f"{prefix}-{number}", "double": f"{number}.0"}.get(kind, str(number))
+    if kind == "string":
+        return f"{prefix}-{number}"
+    return f"{number}.0" if kind in ("float", "double") else str(number)
 
 
 def time_cell(kind: str, moment: int) -> str:
@@ -79,6 +81,7 @@ def broken_cell(rng: random.Random, kind: str) -> str | None:
     return {
         "int": str(2**31 + offset),
         "long": str(2**63 + offset),
+        "float": f"1e{39 + offset}",
         "double": f"1e{400 + offset}",
         "timestamp": "2025-01-01T12:00:00+23:00",  # no zone is so far from UTC
         "timestamp_ms": str(10**18 + offset),  # as if in nanoseconds

@@ -4,13 +4,15 @@ The same random numbers give the same cells.
 """
 
 import base64
+import json
 import random
 import re
 import uuid
 from collections.abc import Callable
 from functools import cache
 
-from lake.topics.topic import DECIMAL, snake_case
+from lake.topics.field_type import DECIMAL, FieldType, field_type, snake_case
+from lakehouse.messages.encode import epoch_ms
 from lakehouse.messages.plausible.cells import DAY_MS, MANY, key_cell, time_cell
 
 FIRST_NAMES = ("Ada", "Ali", "Chen", "Elena", "Femi", "Grace", "Ines", "Jonas", "Kenji", "Linh")
@@ -139,6 +141,8 @@ def free_cell(rng: random.Random, name: str, kind: str, moment: int, keys: int) 
         moment: when the message is sent, in epoch milliseconds. Times are chosen around it.
         keys: how many keys an identifier may refer to.
     """
+    if not field_type(kind).is_scalar:
+        return _json(rng, name, field_type(kind), moment, keys)
     column = _column(name)
     if kind in ("date", "timestamp", "timestamp_ms"):
         return time_cell(kind, _around(rng, column, moment))
@@ -151,6 +155,27 @@ def free_cell(rng: random.Random, name: str, kind: str, moment: int, keys: int) 
     if kind in ("int", "long") and _is_in(IDENTIFIER, column):
         return str(rng.randint(1, keys))
     return _number(rng, column, kind)
+
+
+def _json(rng: random.Random, name: str, kind: FieldType, moment: int, keys: int) -> str:
+    """A plausible value as JSON, with up to three elements in an array or a map."""
+    if kind.is_scalar:
+        cell = free_cell(rng, name, kind.name, moment, keys)
+        is_text = kind.name in ("string", "binary", "date", "timestamp")
+        if kind.name == "timestamp_ms":
+            return str(epoch_ms(cell))
+        return json.dumps(cell) if is_text else cell
+    if kind.name == "struct":
+        members = (
+            f"{json.dumps(own)}: {_json(rng, own, part, moment, keys)}" for own, part in kind.parts
+        )
+        return f"{{{', '.join(members)}}}"
+    one = name[:-1] if len(name) > 2 and name.endswith("s") else name  # an element of `tags`
+    parts = [_json(rng, one, kind.element, moment, keys) for _ in range(rng.randint(0, 3))]
+    if kind.name == "array":
+        return f"[{', '.join(parts)}]"
+    known = zip(rng.sample(WORDS, len(parts)), parts, strict=True)
+    return f"{{{', '.join(f'{json.dumps(n)}: {each}' for n, each in known)}}}"
 
 
 def is_fixed(name: str) -> bool:
@@ -224,4 +249,4 @@ def _number(rng: random.Random, column: str, kind: str) -> str:
         scaled = round(abs(value) * 10**scale) % 10**digits
         text = f"{scaled // 10**scale}.{scaled % 10**scale:0{scale}d}" if scale else str(scaled)
         return f"-{text}" if value < 0 and scaled else text
-    return repr(round(value, 4)) if kind == "double" else str(round(value))
+    return repr(round(value, 4)) if kind in ("float", "double") else str(round(value))

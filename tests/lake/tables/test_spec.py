@@ -53,6 +53,26 @@ def test_other_changes_are_refused_by_the_name_of_the_column(
         replace(TABLE, layer="bronze", columns=columns).missing(TABLE.struct())
 
 
+def test_members_of_a_declared_struct_cannot_be_added(spark: SparkSession) -> None:
+    """Older rows would need a value for them. A looked-up row gets new fields, but not in them."""
+    device = Column("device", "struct<id: bigint>", "a field")
+    more = replace(device, type="struct<id: bigint, name: string>")
+    table = replace(TABLE, columns=(ID, device), whole=frozenset({"device", "user.device"}))
+    with pytest.raises(
+        LakehouseError, match="'device' .* is struct<id:bigint>, but is now declared"
+    ):
+        replace(table, columns=(ID, more)).missing(table.struct())
+    user = replace(USER, type="struct<device: struct<id: bigint>>")
+    before = replace(table, columns=(ID, user)).struct()
+    other = replace(USER, type="struct<device: struct<id: bigint, name: string>>")
+    with pytest.raises(LakehouseError, match=r"'user\.device' .* is now declared"):
+        replace(table, columns=(ID, other)).missing(before)
+    named = replace(USER, type="struct<device: struct<id: bigint>, name: string>")
+    assert replace(table, columns=(ID, named)).missing(before) == [
+        ("user.name", "string", "device")
+    ]
+
+
 def test_columns_that_an_older_bronze_table_lacks_are_null(spark: SparkSession) -> None:
     old = [column for column in ENVELOPE if column.name not in ADDED]
     rows = spark.createDataFrame([], replace(bronze_table("o"), columns=tuple(old)).struct())

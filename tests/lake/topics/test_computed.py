@@ -22,6 +22,9 @@ KNOWN = ("email", "size", "at", "user")
         ("size in (1, 2) or not (email like 'a%')", {"size", "email"}),
         ("email rlike '^a' -- a comment", {"email"}),
         ("substring_index(email, '@', -1)", {"email"}),
+        ("user.geo.lat * size", {"user", "size"}),
+        ("USER.a.b.c.d", {"user"}),
+        ("transform(at, x -> x.price)", {"at"}),
         ("'select 1 from rand()'", set()),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_custom_topic_file_is_read(tmp_path: Path) -> None:
         ('key = ["id"]', 'key = ["id"]\nsequence = ["id"]', "tombstones have no fields"),
         ('key = ["id"]', 'key = ["id"]\nsequence = ["at"]', "names 'at', which is not among"),
         ('key = ["id"]', f"{KEY}envelope = 'debezium'\ndelete = 'never'", "remove 'delete'"),
-        ("absent = -1", 'path = "source.lsn"', "'path', which needs 'envelope'"),
+        ("absent = -1", 'path = "id.lsn"', "which is within the field 'id' at 'id'"),
         (
             'key = ["id"]',
             f"{KEY}partitions = 2\ntruncate = {{ field = 'id', equals = 0 }}",

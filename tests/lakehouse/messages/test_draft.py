@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pulsar
 import pytest
-from pulsar.schema import AvroSchema, Integer, Record, String
+from pulsar.schema import Array, AvroSchema, Float, Integer, Map, Record, String
 from topic import LiveTopic, Outgoing
 
 from lake.settings.settings import LakeSettings, load_settings
@@ -48,7 +48,11 @@ def test_types_keys_and_kinds_come_from_a_sample(
                 "measuredAt": 1_767_225_600_000 + n,
                 "day": "2026-01-31",
                 "sent": "2026-01-31T12:00:00Z",
-                "place": {"x": 1},
+                "place": {"x": 1, "geo.lat": 1.5, **({"floor": None} if n else {"floor": 2})},
+                "tags": ["a"] * n,
+                "lines": [{"sku": "s", "n": n, "parts": [1.5]}],
+                "mixed": [1, "x"],
+                "user-agent": "curl",
                 "publishTime": 5,
                 **({"note": "?"} if n > 1 else {}),
             },
@@ -69,7 +73,20 @@ def test_types_keys_and_kinds_come_from_a_sample(
         ["readingId"],
     )
     assert (readings.partitions, readings.event_time) == (2, "measuredAt")
+    places = {name: spec.path for name, spec in readings.fields.items() if spec.path}
+    assert places == {
+        "place_x": ("place", "x"),
+        "place_geo_lat": ("place", "geo.lat"),
+        "place_floor": ("place", "floor"),
+        "user_agent": ("user-agent",),
+    }
     assert {name: (spec.type, spec.required) for name, spec in readings.fields.items()} == {
+        "place_x": ("long", True),
+        "place_geo_lat": ("double", True),
+        "place_floor": ("long", False),
+        "tags": ("array<string>", True),
+        "lines": ("array<struct<sku: string, n: long, parts: array<double>>>", True),
+        "user_agent": ("string", True),
         "sensor": ("string", True),
         "readingId": ("string", True),
         "value": ("double", True),
@@ -79,7 +96,7 @@ def test_types_keys_and_kinds_come_from_a_sample(
         "sent": ("timestamp", True),
         "note": ("string", False),
     }
-    assert "# place: its values are dict, for which there is no type." in text
+    assert "# mixed: its values are list, for which there is no type." in text
     assert "# publishTime: the column publish_time is taken." in text
     sensors = found.topics["sensors"]
     assert (sensors.kind, sensors.key) == ("changelog", ["id"])
@@ -88,9 +105,18 @@ def test_types_keys_and_kinds_come_from_a_sample(
     assert "# [topics.empty]" in text
 
 
+class Address(Record):  # type: ignore[misc]
+    city = String(required=True)
+    height = Float()
+
+
 class Person(Record):  # type: ignore[misc]
     id = Integer(required=True)
     name = String()
+    home = Address(required=True)
+    work = Address()
+    names = Array(String(), required=True)
+    places = Map(Address())
 
 
 def test_fields_of_a_schema_are_those_of_the_registry(
@@ -99,7 +125,8 @@ def test_fields_of_a_schema_are_those_of_the_registry(
     topic = LiveTopic(settings, "people", 1)
     client = settings.connection.client()
     producer = client.create_producer(topic.name, schema=AvroSchema(Person))
-    producer.send(Person(id=1, name="Ada"), partition_key="1")
+    home = Address(city="Lyon", height=1.5)
+    producer.send(Person(id=1, name="Ada", home=home, names=["A"]), partition_key="1")
     client.create_producer(
         LiveTopic(settings, "numbers", 1).name, schema=pulsar.schema.StringSchema()
     ).send("x", partition_key="a")
@@ -110,7 +137,14 @@ def test_fields_of_a_schema_are_those_of_the_registry(
     assert {name: (spec.type, spec.required) for name, spec in people.fields.items()} == {
         "id": ("int", True),
         "name": ("string", False),
+        "home_city": ("string", True),
+        "home_height": ("float", False),
+        "work_city": ("string", False),
+        "work_height": ("float", False),
+        "names": ("array<string>", True),
+        "places": ("map<string, struct<city: string, height: float>>", False),
     }
+    assert people.fields["work_city"].path == ("work", "city")
     assert found.topics["numbers"].format == "registry"
 
 

@@ -1,14 +1,16 @@
 """Tests that CSV rows become the documented JSON messages."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from topic import declared
 
 from lake.settings.settings import SHOP_TOPICS
 from lake.topics.topic import Topic
 from lake.topics.topic_file import load_topics
-from lakehouse.messages.encode import EncodeError, RowEncoder, RowError, epoch_ms
+from lakehouse.messages.encode import EncodeError, RowEncoder, RowError, epoch_ms, why_not_sent
 
 TOPICS = load_topics(SHOP_TOPICS).topics
 USER = {
@@ -182,3 +184,78 @@ def test_fields_from_elsewhere_in_the_message_are_not_sent_in_the_payload() -> N
         RowEncoder(topic, [*row, "size"], "t.csv").encode({**row, "size": "", "device": "x"}, 2)
     with pytest.raises(EncodeError, match="no column 'tenant'"):
         RowEncoder(topic, ["id", "device", "at", "day"], "t.csv")
+
+
+NESTED = """
+[topics.readings]
+kind = "events"
+key = ["id"]
+[topics.readings.fields]
+id = { type = "long", path = "device.id" }
+latitude = { type = "double", path = "device.geo.lat", required = false }
+version = { type = "string", path = ["device", "fw.version"] }
+tags = { type = "array<string>", required = false }
+parts = "array<struct<no: int, price: decimal(10,2)>>"
+ratio = "float"
+"""
+READING = {
+    "id": "7",
+    "latitude": "52.40",
+    "version": "2",
+    "tags": '["a",\n "b"]',
+    "parts": '[{"no": 1, "price": 13.750000000000002}]',
+    "ratio": "0.1",
+}
+
+
+@pytest.fixture
+def readings(tmp_path: Path) -> RowEncoder:
+    return RowEncoder(declared(tmp_path, NESTED).topics["readings"], [*READING], "file.csv")
+
+
+def test_paths_become_objects_and_cells_of_nested_types_are_json(readings: RowEncoder) -> None:
+    """Numbers keep their digits."""
+    assert readings.encode(READING, 2).value == (
+        b'{"device":{"id":7,"geo":{"lat":52.40},"fw.version":"2"},"tags":["a",  "b"],'
+        b'"parts":[{"no": 1, "price": 13.750000000000002}],"ratio":0.1}'
+    )
+    nothing = {**READING, "latitude": "", "tags": ""}
+    assert json.loads(readings.encode(nothing, 2).value) == {
+        "device": {"id": 7, "fw.version": "2"},
+        "parts": [{"no": 1, "price": 13.750000000000002}],
+        "ratio": 0.1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        ("[{", "which is not a valid array<struct<no: int, price: decimal(10,2)>>"),
+        ('[{"no": "1"}]', "column 'parts' has '[{\"no\": \"1\"}]', which is not a valid array"),
+        ("{}", "not a valid array"),
+        ("[NaN]", "not a valid array"),
+        ("", "column 'parts' is empty"),
+    ],
+)
+def test_a_cell_whose_json_does_not_fit_is_reported(
+    readings: RowEncoder, cell: str, says: str
+) -> None:
+    with pytest.raises(RowError) as error:
+        readings.encode({**READING, "parts": cell}, 3)
+    assert says in str(error.value)
+
+
+def test_rows_are_no_messages_of_a_topic_that_is_exploded(tmp_path: Path) -> None:
+    text = """
+    [topics.sales]
+    kind = "events"
+    key = ["id", "line"]
+    explode = { path = "basket.lines", index = "line" }
+    [topics.sales.fields]
+    id = "long"
+    line = "int"
+    sku = { type = "string", path = "basket.lines.sku" }
+    """
+    why = why_not_sent(declared(tmp_path, text).topics["sales"])
+    assert why is not None
+    assert why.startswith("makes a row of each element of 'basket.lines'")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model import Message, Position
+from nested_model import Declared, ddl, row_of
 from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
@@ -71,8 +72,15 @@ what = { topic = "devices", on = "device" }
 owner = { topic = "people", on = "ownerId" }
 """
 TYPES = [
-    *("boolean", "int", "long", "double", "string", "binary", "date", "timestamp", "timestamp_ms"),
-    *("decimal(1,0)", "decimal(2,2)", "decimal(12,2)", "decimal(38,0)", "decimal(38,18)"),
+    *("boolean", "int", "long", "float", "double", "string", "binary", "date", "timestamp"),
+    *(
+        "timestamp_ms",
+        "decimal(1,0)",
+        "decimal(2,2)",
+        "decimal(12,2)",
+        "decimal(38,0)",
+        "decimal(38,18)",
+    ),
 ]
 NAMES = [
     *("name", "price", "email", "birthDate", "latitude", "is_open", "uuid", "updatedAt", "x"),
@@ -352,6 +360,27 @@ def test_values_that_may_be_absent_are_absent_in_a_tenth_of_the_rows(
         "visits": sum(row["visits"] == -1 for row in people),
     }
     assert all(0.07 < count / len(people) < 0.13 for count in absent.values()), absent
+
+
+def test_nested_fields_have_plausible_json_that_silver_accepts(tmp_path: Path) -> None:
+    kinds = {
+        "tags": ("array", "string"),
+        "scores": ("map", ("array", "float")),
+        "lines": ("array", ("struct", {"sku": "string", "soldAt": "timestamp_ms", "on": "date"})),
+        "raw": ("struct", {"data": "binary", "isNew": "boolean"}),
+    }
+    lines = [f"{name} = {json.dumps(ddl(kind))}" for name, kind in kinds.items()]
+    lines.append('latitude = { type = "double", path = "device.geo.lat" }')
+    text = '[topics.t]\nkind = "events"\nkey = ["id"]\n[topics.t.fields]\nid = "long"\n'
+    topics = declared(tmp_path, text + "\n".join(lines))
+    generate(topics, tmp_path, 0.001, 1)
+    fields = {name: Declared(kind, (name,), is_required=True) for name, kind in kinds.items()}
+    fields["latitude"] = Declared("double", ("device", "geo", "lat"), is_required=True)
+    found = [row_of(fields, each.value.decode()) for each in encoded(topics.topics["t"], tmp_path)]
+    assert len(found) == 50
+    assert any(row["tags"] for row in found)
+    assert len({row["lines"][0]["sku"] for row in found if row["lines"]}) > 3
+    assert all(row["raw"]["data"] is not None for row in found)
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 1])

@@ -10,17 +10,29 @@ from hypothesis import strategies as st
 from odd_values import TEXTS, TOKENS
 from types_model import RefusedError, read_json, value_of, value_of_key
 
+from lake.topics.field_type import field_type
 from lakehouse.messages.json_types import (
     Number,
     accepts,
     accepts_key,
     milliseconds,
+    misfit,
     read_object,
+    read_value,
     timestamp,
 )
 
 TYPES = (
-    *("boolean", "int", "long", "double", "decimal(12,2)", "decimal(38,0)", "decimal(38,18)"),
+    *(
+        "boolean",
+        "int",
+        "long",
+        "float",
+        "double",
+        "decimal(12,2)",
+        "decimal(38,0)",
+        "decimal(38,18)",
+    ),
     *("decimal(1,1)", "string", "binary", "date", "timestamp", "timestamp_ms"),
 )
 
@@ -102,3 +114,29 @@ def test_a_text_that_is_no_object_is_refused_with_the_reason(text: str, says: st
     with pytest.raises(ValueError, match="is|has") as error:
         read_object(text)
     assert str(error.value) == says
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "place"),
+    [
+        ("array<long>", "[1, null, 2]", None),
+        ("array<long>", "null", None),
+        ("array<long>", '[1, "x"]', "v[1]"),
+        ("array<long>", '"[1]"', "v"),
+        ("array<long>", "{}", "v"),
+        (
+            "struct<a: array<struct<b: date>>>",
+            '{"a": [{}, {"b": "2026-02-30"}], "c": 1}',
+            "v.a[1].b",
+        ),
+        ("struct<a: long>", '{"c": "other"}', None),
+        ("struct<a: long>", "[]", "v"),
+        ("map<string, map<string, int>>", '{"x": {"y": 1}, "z": {"w": 1.0}}', "v.z.w"),
+        ("map<string, float>", '{"x": 3.5e38}', "v.x"),
+    ],
+)
+def test_the_first_part_that_does_not_fit_has_a_place(
+    kind: str, text: str, place: str | None
+) -> None:
+    found = misfit(field_type(kind), read_value(text), "v")
+    assert (found and found[0]) == place

@@ -213,3 +213,89 @@ def test_a_tombstone_needs_a_key_of_the_topic(topics: dict[str, Topic]) -> None:
 def test_payloads_with_a_schema_can_only_be_sent_raw(topics: dict[str, Topic]) -> None:
     with pytest.raises(RecordError, match="schema = 'registry'.*--raw and --key"):
         checked(topics["avro"], '{"id": 1}')
+
+
+NESTED = """
+[topics.readings]
+kind = "changelog"
+key = ["deviceId"]
+updates = "partial"
+delete = { field = "op", equals = "d" }
+[topics.readings.fields]
+deviceId = { type = "string", path = "device.id" }
+latitude = { type = "double", path = "device.geo.lat" }
+op = { type = "string", path = "meta.op", required = false }
+tags = { type = "array<string>", required = false }
+
+[topics.sales]
+kind = "events"
+key = ["saleId", "line"]
+event_time = "at"
+explode = { path = "basket.lines", index = "line" }
+[topics.sales.fields]
+saleId = "long"
+line = "int"
+at = { type = "timestamp_ms", path = "meta.at" }
+sku = { type = "string", path = "basket.lines.sku" }
+price = { type = "decimal(10,2)", path = "basket.lines.price", required = false }
+"""
+AT = 1_767_225_600_000
+
+
+@pytest.fixture
+def nested(tmp_path: Path) -> dict[str, Topic]:
+    return declared(tmp_path, NESTED).topics
+
+
+def test_nested_members_are_checked_where_they_are(nested: dict[str, Topic]) -> None:
+    readings, sales = nested["readings"], nested["sales"]
+    device = {"id": "d1", "geo": {"lat": 1.5}}
+    assert checked(readings, json.dumps({"device": device, "tags": ["a", None]})).key == "d1"
+    assert checked(readings, '{"device": {"id": "d1"}}').key == "d1"  # a part of the row
+    assert checked(readings, '{"device": {"id": "d1"}, "meta": {"op": "d"}}').key == "d1"
+    sale = {"saleId": 7, "meta": {"at": AT}, "basket": {"lines": [{"sku": "a", "price": "1.5"}]}}
+    sent = checked(sales, json.dumps(sale))
+    assert (sent.key, sent.event_time_ms) == ("7", AT)
+    assert checked(sales, json.dumps({**sale, "basket": None})).key == "7"
+
+
+@pytest.mark.parametrize(
+    ("topic", "record", "says"),
+    [
+        (
+            "readings",
+            {"device": {"id": "d1", "geo": {"lon": 1}}},
+            "'device.geo.lon' is not declared",
+        ),
+        (
+            "readings",
+            {"device": {"id": "d1", "geo": {"lta": 1}}},
+            "did you mean 'lat'? The fields in",
+        ),
+        ("readings", {"device": 5}, "'device' is 5, but must be an object"),
+        ("readings", {"device": {"id": "d1", "geo": []}}, "'device.geo' is an array, but must be"),
+        (
+            "readings",
+            {"device": {"id": "d1", "geo": {"lat": None}}},
+            "field 'latitude' is missing or",
+        ),
+        ("readings", {"device": {"id": "d1"}, "tags": ["a", 5]}, "because tags[1] is 5"),
+        ("readings", {"device": {"id": "d1"}, "tags": "a"}, 'is "a", which is not of type array<s'),
+        ("sales", {"basket": {"lines": [{"sku": 5}]}}, "because basket.lines[0].sku is 5"),
+        (
+            "sales",
+            {"basket": {"lines": [{"sku": "a"}, {}]}},
+            "'sku' is missing or null in basket.li",
+        ),
+        ("sales", {"basket": {"lines": [None]}}, "basket.lines[0] is null, but must be an element"),
+        ("sales", {"basket": {"lines": {}}}, "field 'basket.lines' is an object, which is not of"),
+        ("sales", {"basket": {"line": []}}, "did you mean 'lines'?"),
+    ],
+)
+def test_a_nested_member_that_silver_would_refuse_is_named_with_its_place(
+    nested: dict[str, Topic], topic: str, record: dict[str, Any], says: str
+) -> None:
+    more = {"saleId": 7, "meta": {"at": AT}} if topic == "sales" else {}
+    with pytest.raises(RecordError) as error:
+        checked(nested[topic], json.dumps({**more, **record}))
+    assert says in str(error.value)

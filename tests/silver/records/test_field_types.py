@@ -29,7 +29,16 @@ from silver.records.by_schema import Schema
 from silver.records.decode import Decoder
 
 TYPES = (
-    *("boolean", "int", "long", "double", "decimal(12,2)", "decimal(38,0)", "decimal(38,18)"),
+    *(
+        "boolean",
+        "int",
+        "long",
+        "float",
+        "double",
+        "decimal(12,2)",
+        "decimal(38,0)",
+        "decimal(38,18)",
+    ),
     *("string", "binary", "date", "timestamp", "timestamp_ms"),
 )
 FIELDS = {f"f{number}": kind for number, kind in enumerate(TYPES)}

@@ -19,7 +19,8 @@ from lakehouse.messages.plausible.cells import (
 )
 
 TYPES = (
-    *("boolean", "int", "long", "double", "string", "binary", "date", "timestamp", "timestamp_ms"),
+    *("boolean", "int", "long", "float", "double", "string", "binary", "date", "timestamp"),
+    "timestamp_ms",
     *("decimal(1,0)", "decimal(1,1)", "decimal(3,1)", "decimal(12,2)", "decimal(38,0)"),
     *("decimal(38,38)", "decimal(38,18)"),
 )

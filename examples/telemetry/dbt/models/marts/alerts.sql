@@ -7,6 +7,9 @@ select
     site,
     temperature,
     temperature_limit,
+    latitude,
+    longitude,
+    is_calibrated,
     measured_at
 from {{ ref('stg_readings') }}
 where temperature > temperature_limit

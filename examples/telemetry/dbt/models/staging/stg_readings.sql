@@ -7,5 +7,8 @@ select
     config.site,
     config.maximum as temperature_limit,
     temperature,
+    latitude,
+    longitude,
+    coalesce(array_contains(tags, 'calibrated'), false) as is_calibrated,
     measured_at
 from {{ source('silver', 'enriched_readings') }}
