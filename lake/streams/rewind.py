@@ -96,6 +96,11 @@ class Place:
         lines = [f"{name}:{offset}" for name, offset in ends.items()]
         return Place(self.batch, "\n".join([version, metadata, *lines]))
 
+    def at_only(self, offset: str) -> "Place":
+        """This place with another offset of the only source, which has no name."""
+        version, metadata, *_ = self.offsets.splitlines()
+        return Place(self.batch, "\n".join([version, metadata, offset]))
+
 
 def move(checkpoint: Checkpoint, place: Place | None) -> None:
     """Make a query continue after a place, or from its beginning (None).

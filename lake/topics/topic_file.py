@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, model_validator
 
 from lake.topics.address import refuse_equal
+from lake.topics.sink import Export, Publish
+from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
 from lake.topics.topic import Declaration, Name, Topic, View
 from pulsar_spark.errors import SettingsError
 
@@ -32,14 +35,17 @@ SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tabl
 
 
 class TopicFile(Declaration):
-    """All topics of a lake, and the views of silver's tables, by name.
+    """All topics of a lake, the views of silver's tables and the sinks, by name.
 
+    publish: sinks to topics. export: sinks to tables of PostgreSQL.
     application: the Python module that adds a demo, sections of the report and an evaluation
         (`lakehouse/application.py`). It does not affect the tables.
     """
 
     topics: dict[Name, Topic]
     views: dict[Name, View] = Field(default={})
+    publish: dict[Name, Publish] = Field(default={})
+    export: dict[Name, Export] = Field(default={})
     application: str | None = None
 
     @model_validator(mode="before")
@@ -49,7 +55,7 @@ class TopicFile(Declaration):
             return data
         named = {
             kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
-            for kind in ("topics", "views")
+            for kind in ("topics", "views", "publish", "export")
             if isinstance(found := data.get(kind), dict)
         }
         return {**data, **named}
@@ -124,6 +130,11 @@ class TopicFile(Declaration):
                 raise ValueError(message)
         return self
 
+    @model_validator(mode="after")
+    def _sinks_fit(self) -> TopicFile:
+        check_sinks(self)
+        return self
+
     @cached_property
     def view_queries(self) -> list[ViewQuery]:
         """The queries of the views with a key, each after those of the views that it reads."""
@@ -145,13 +156,23 @@ class TopicFile(Declaration):
         Raises:
             SettingsError: two declarations have the same address.
         """
-        found = {}
-        for name, topic in self.topics.items():
-            address = topic.topic or name
-            is_full = "://" in address
-            found[name] = address if is_full else f"persistent://{namespace}/{address}"
+        found = {n: _full(topic.topic or n, namespace) for n, topic in self.topics.items()}
         try:
             refuse_equal(found)
+        except ValueError as error:
+            message = f"Topic file: {error}."
+            raise SettingsError(message) from error
+        return found
+
+    def sink_addresses(self, namespace: str) -> dict[str, str]:
+        """The full name on the broker of the topic of each sink, by the name of the sink.
+
+        Raises:
+            SettingsError: two sinks have the same address, or a sink leads to its own table.
+        """
+        found = {n: _full(sink.address, namespace) for n, sink in self.publish.items()}
+        try:
+            refuse_wrong_addresses(self, self.addresses(namespace), found)
         except ValueError as error:
             message = f"Topic file: {error}."
             raise SettingsError(message) from error
@@ -188,14 +209,26 @@ class TopicFile(Declaration):
         return [topic for topic in self.topics.values() if topic.kind == "events"]
 
 
-def _line_of(text: str, name: str) -> str:
+def _full(address: str, namespace: str) -> str:
+    """The full name of a topic whose short names are in a namespace."""
+    return address if "://" in address else f"persistent://{namespace}/{address}"
+
+
+def _line_of(text: str, name: str, where: Sequence[str] = ()) -> str:
+    """The number of the line with a name, after a colon; empty if there is none.
+
+    Of several such lines, it is the first one in the section that `where` names.
+    """
     pattern = re.compile(
         rf'((^|[{{,])\s*"?{re.escape(name)}"?\s*=)|(\[[^\]]*\b{re.escape(name)}\b[^\]]*\])'
     )
-    for number, line in enumerate(text.splitlines(), start=1):
-        if pattern.search(line):
-            return f":{number}"
-    return ""
+    lines = text.splitlines()
+    header = f"[{'.'.join(where[:2])}"
+    sections = (n for n, line in enumerate(lines, start=1) if line.startswith(header))
+    start = next(sections, 0) if len(where) > 2 else 0
+    found = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
+    number = next((number for number in found if number >= start), found[0] if found else None)
+    return "" if number is None else f":{number}"
 
 
 def load_topics(path: Path) -> TopicFile:
@@ -217,11 +250,14 @@ def load_topics(path: Path) -> TopicFile:
         message = f"{path}: not valid TOML: {error}."
         raise SettingsError(message) from error
     except ValidationError as error:
-        first = error.errors()[0]
+        # A key with a typing error is unknown, and another one is missing because of it.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         where = [str(part) for part in first["loc"]]
-        named = re.search(r"'(\w+)'", first["msg"])  # by the rules that compare declarations
+        named = re.search(r"'(\w[\w.]*)'", first["msg"])  # by the rules that compare declarations
         name = where[-1] if where else named[1] if named else ""
+        if first["type"] == "missing" and len(where) > 1:
+            name = where[-2]  # the section that lacks it
         said = first["msg"].removeprefix("Value error, ")
         what = "unknown key" if first["type"] == "extra_forbidden" else said
-        message = f"{path}{_line_of(text, name)}: {'.'.join(where) or 'topic file'}: {what}."
+        message = f"{path}{_line_of(text, name, where)}: {'.'.join(where) or 'topic file'}: {what}."
         raise SettingsError(message) from error

@@ -1,15 +1,18 @@
-"""`lakehouse demo`, `up`, `bronze` and `silver`: the commands that keep streams running."""
+"""`lakehouse demo`, `up`, `bronze`, `silver` and `sinks`: the commands that run streams."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import current
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def demo(
@@ -30,7 +33,7 @@ def demo(
 
 
 def up() -> None:
-    """Run the broker, the streams and the SQL endpoint until Ctrl-C.
+    """Run the broker, the streams, the sinks and the SQL endpoint until Ctrl-C.
 
     If a broker answers at the configured address, it is used. Otherwise one is started here.
     """
@@ -63,9 +66,10 @@ def _metrics() -> AbstractContextManager[None]:
     from bronze.metrics import bronze_collector
     from gold.metrics import gold_collector
     from lake.observe.exporter import serving
+    from lakehouse.sinks.metrics import sink_collector
     from silver.metrics import silver_collector
 
-    layers = (bronze_collector, silver_collector, gold_collector)
+    layers = (bronze_collector, silver_collector, gold_collector, sink_collector)
     return serving(current.settings, *(collector(current.lake) for collector in layers))
 
 
@@ -102,3 +106,35 @@ def silver(available_now: AvailableNow = False) -> None:
         spark_session(current.settings, "lakehouse-silver") as spark,
     ):
         await_streams(refine(spark, current.lake, available_now=available_now))
+
+
+def sinks(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Sinks to run.", show_default="all"),
+    ] = None,
+    available_now: AvailableNow = False,
+) -> None:
+    """Run the sinks of the topic file, which send the changes of tables to topics and databases.
+
+    `up` runs them as well. Sinks to databases alone need no Java.
+    """
+    from lake.observe.exporter import serving
+    from lake.streams.job import await_streams
+    from lakehouse.runtime.broker import require_broker
+    from lakehouse.runtime.run import spark_session
+    from lakehouse.sinks.metrics import sink_collector
+    from lakehouse.sinks.running import check_sinks, chosen, run_sinks
+
+    wanted = chosen(current.topics, names or ())
+    check_sinks(current.lake, wanted)
+    session: AbstractContextManager[SparkSession | None] = nullcontext()
+    if wanted[0]:
+        require_broker(current.settings)
+        session = spark_session(current.settings, "lakehouse-sinks")
+    mine = sink_collector(current.lake)
+    with (
+        nullcontext() if available_now else serving(current.settings, mine),
+        session as spark,
+    ):
+        await_streams(run_sinks(spark, current.lake, wanted, available_now=available_now))

@@ -8,7 +8,7 @@ and NULL comes first.
 
 import json
 
-from lake.tables.spec import APPEND_ONLY, TableSpec
+from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, TableSpec
 from lake.topics.topic import FieldSpec, Topic, View, hash_column, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column
@@ -18,9 +18,6 @@ _ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
 POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
 
 BATCHES = ("arrived_batch", "silver_batch")
-
-# Gold and `lakehouse publish-table` read the changes of a table rather than the whole table.
-CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 # Property: a change marks the old row outside its file. Not every reader supports such marks.
 DELETION_VECTORS = "delta.enableDeletionVectors"
