@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from lake.durable import read_json, write_durably
 from lake.observe.lineage import Flow, address_place, table_at
 from lake.quoting import identifier
-from lake.streams.checkpoint import TOGETHER, Checkpoint, Running, claim
+from lake.streams.checkpoint import TOGETHER, Running, claim
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.tables.table import Table
@@ -104,7 +104,9 @@ def _start(
                 message = f"{lake.settings.topics}: {error}."
                 raise SettingsError(message) from error
         changes = changes_of(spark, table, form)
-        _remember(checkpoint, _definition(sink, address, table))
+        check_definition(lake, sink, address)
+        definition = json.dumps(_definition(sink, address, table))
+        write_durably(Path(checkpoint.path) / DEFINITION, definition)
         prepare_topic(lake.settings, address, sink.partitions)
         return send(lake.settings, changes, address, form, checkpoint, available_now)
     except BaseException:
@@ -117,27 +119,28 @@ def _definition(sink: Publish, address: str, table: Table) -> dict[str, Any]:
     return {**{name: given[name] for name in FIXED}, "from": table.full_name, "topic": address}
 
 
-def _remember(checkpoint: Checkpoint, definition: dict[str, Any]) -> None:
-    """Store the definition of a sink in its checkpoint, or check that it is the stored one.
+def check_definition(lake: Lake, sink: Publish, address: str) -> None:
+    """Check that a sink is the one that has filled its topic. Called by `lakehouse plan`, too.
 
     Raises:
-        CheckpointError: it has changed.
+        CheckpointError: its definition has changed.
     """
-    file = Path(checkpoint.path) / DEFINITION
-    stored = read_json(file, TOGETHER, CheckpointError)
-    if stored is None:
-        write_durably(file, json.dumps(definition))
-        return
-    changed = [name for name in FIXED if stored.get(name) != definition[name]]
-    if changed:
-        name = changed[0]
+    name = query_name(sink.name)
+    stored = _stored(Path(lake.settings.checkpoint_path(name)))
+    definition = _definition(sink, address, source_table(lake, sink))
+    changed = [key for key in FIXED if stored and stored.get(key) != definition[key]]
+    if stored and changed:
+        key = changed[0]
         what = (
-            f"The sink {checkpoint.query} has '{name}' = {json.dumps(definition[name])}, but has "
-            f"sent messages with {json.dumps(stored.get(name))}. Its topic would be a mixture of "
-            "both."
+            f"The sink {name} has '{key}' = {json.dumps(definition[key])}, but has sent messages "
+            f"with {json.dumps(stored.get(key))}. Its topic would be a mixture of both."
         )
         remedy = (
             "Undo the change, or declare a sink under another name with another topic: it sends "
             "all rows from the beginning."
         )
         raise CheckpointError(what, remedy)
+
+
+def _stored(checkpoint: Path) -> dict[str, Any] | None:
+    return read_json(checkpoint / DEFINITION, TOGETHER, CheckpointError)

@@ -1,6 +1,7 @@
 """Tests that a PostgreSQL has the rows of a Delta table, whatever happens to either of them."""
 
 import datetime as dt
+import json
 import math
 import os
 import random
@@ -612,3 +613,38 @@ def test_after_any_history_the_database_has_the_rows_of_the_lake(make: Make, see
         sink.export()
         sink.assert_equal()
     assert isinstance(sink.delta, DeltaTable)
+
+
+def test_the_command_needs_no_java_and_says_why_it_fails(make: Make, tmp_path: Path) -> None:
+    sink = make()
+    sink.write(rows((1, "a"), (2, "b\0")))
+    program = Path(sys.executable).with_name("lakehouse")
+    place = ("--home", str(tmp_path / "home"), "--topics", str(tmp_path / "topics.toml"))
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [program, *place, *command],
+            env={**os.environ, "JAVA_HOME": "/nowhere"},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert PASSWORD not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    done = run("sinks", "copy", "--available-now")
+    assert done.returncode == 0, done.stderr
+    sink.assert_equal(without=[2])
+    status = json.loads(run("status", "--format", "json").stdout)
+    notes = {line["table"]: line["note"] for line in status}
+    assert notes["export.copy"] == "up to date; 1 rows refused"
+    unknown = run("sinks", "others")
+    assert unknown.returncode == 2
+    assert "no sink 'others'. It has copy." in unknown.stderr
+    sink.query("ALTER TABLE target DROP COLUMN n")
+    sink.merge(rows((3, "c")))
+    refused = run("sinks", "--available-now")
+    assert refused.returncode == 2
+    assert "has no column 'n'. Add it (ALTER TABLE public.target" in refused.stderr

@@ -13,6 +13,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lakehouse.messages.publish import create_topics
+from lakehouse.operate.plan import refused_sinks
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
 from lakehouse.sinks.publish import publish_sinks
@@ -212,6 +213,11 @@ def test_what_cannot_be_published_is_refused_when_the_sink_starts(
             rf"sink publish\.debits has '{name}' = .*another name with another topic",
             CheckpointError,
         )
+        changed = declared(tmp_path, TOPICS + debits.replace(was, becomes))
+        [step] = refused_sinks(Lake(bank.settings, changed))
+        assert (step.table, step.what, step.is_refused) == ("publish.debits", "refused", True)
+        assert f"'{name}' = " in step.why
+    assert [*refused_sinks(bank.lake)] == []
     mart = '[publish.m]\nfrom = "gold.mart"\nkey = ["id"]\n'
     refused(mart, "gold.mart has no change data feed")
     bank.spark.sql(
