@@ -39,7 +39,7 @@ from lakehouse.sinks.postgres.database import (
 )
 from lakehouse.sinks.postgres.target import Target, open_target
 from lakehouse.sinks.postgres.values import type_name
-from lakehouse.sinks.postgres.writer import Writer
+from lakehouse.sinks.postgres.writer import MOST_BYTES, MOST_ROWS, Writer
 from lakehouse.sinks.waiting import WaitingStream
 from pulsar_spark.errors import SettingsError
 from silver.contract.visible import hiding_columns, shown_columns
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 # Of one transaction. More changes are divided by versions, and else compared as a whole.
 MOST = (500_000, 512 << 20)
 MOST_VERSIONS = 1000
-READ_ROWS = 50_000
 CANCEL_SECONDS = 5.0
 
 log = structlog.get_logger()
@@ -323,13 +322,14 @@ class Exporter:
         names = [*target.columns.names, *self._needed(arrow, target.columns.names)]
         pinned = self._source.arrow_at(arrow.version)
         waiting: list[pa.RecordBatch] = []
-        count = 0
+        count = size = 0
         for batch in pinned.batches(names):
             waiting.append(batch)
             count += batch.num_rows
-            if count >= READ_ROWS:
+            size += batch.nbytes
+            if count >= MOST_ROWS or size >= MOST_BYTES:
                 yield self._shown_rows(waiting, target)
-                waiting, count = [], 0
+                waiting, count, size = [], 0, 0
         if waiting:
             yield self._shown_rows(waiting, target)
 

@@ -18,13 +18,16 @@ import pyarrow.compute as pc
 from lakehouse.sinks.postgres.database import is_of_a_row
 from lakehouse.sinks.postgres.target import Target
 from lakehouse.sinks.postgres.values import as_copy, has_nul, has_null
+from pulsar_spark.errors import SettingsError
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg import sql
 
 INCOMING, GONE, PRESENT = "lakehouse_incoming", "lakehouse_gone", "lakehouse_present"
-MOST_ROWS = 50_000  # of one statement; a refused row makes it repeat the statement with halves
+# Of one statement. A refused row makes it repeat the statement with halves.
+MOST_ROWS, MOST_BYTES = 50_000, 64 << 20
+MOST_REFUSED = 100_000  # of one transaction; more are no matter of single rows
 NULL_KEY = ("23502", "A column of its key is NULL.")
 NUL = ("22021", "A text contains the character NUL, which PostgreSQL cannot store.")
 Kind = Literal["write", "delete"]
@@ -100,15 +103,19 @@ class Writer:
         def delete_all(_: pa.Table) -> None:
             self._connection.execute(sql.SQL("DELETE {}").format(others))
 
-        if self._refusal(pa.table({}), delete_all) is None:
-            return
+        if self._refusal(pa.table({}), delete_all) is not None:
+            self._delete_each(others)
+        self._try_again(0)
+
+    def _delete_each(self, others: sql.Composed) -> None:
+        """Delete the rows that the end of a statement selects, as far as this is possible."""
+        from psycopg import sql
+
         names = sql.SQL(", ").join(sql.Identifier("t", name) for name in self._target.key)
         found = self._connection.execute(sql.SQL("SELECT {} {}").format(names, others)).fetchall()
         schema = pa.schema([self._target.columns.field(name) for name in self._target.key])
         rows = [dict(zip(self._target.key, row, strict=True)) for row in found]
-        before = len(self.refused)
         self._each(pa.Table.from_pylist(rows, schema), "delete", self._delete)
-        self._try_again(before)
 
     def _try_again(self, since: int) -> None:
         """Try refused rows again, because others that stood in their way may be gone now."""
@@ -120,7 +127,7 @@ class Writer:
                 work = self._delete if each.kind == "delete" else self._write
                 error = (each.state, each.reason) if fixed else self._refusal(each.row, work)
                 if error is not None:
-                    self.refused.append(Refused(each.kind, each.row, *error))
+                    self._refuse(Refused(each.kind, each.row, *error))
             if len(self.refused) - since in (0, len(again)):
                 return
 
@@ -141,11 +148,12 @@ class Writer:
                 found = has(rows)
                 if found is not None:
                     for row in _single(rows.filter(found)):
-                        self.refused.append(Refused(kind, row, *why))
+                        self._refuse(Refused(kind, row, *why))
                     rows = rows.filter(pc.invert(found))
         elif kind == "delete":  # no such row can have been written
             rows = _storable(rows)
-        todo = [rows.slice(n, MOST_ROWS) for n in range(0, rows.num_rows, MOST_ROWS)]
+        at_once = max(1, min(MOST_ROWS, rows.num_rows * MOST_BYTES // max(rows.nbytes, 1)))
+        todo = [rows.slice(n, at_once) for n in range(0, rows.num_rows, at_once)]
         while todo:
             part = todo.pop()
             error = self._refusal(part, work)
@@ -153,10 +161,20 @@ class Writer:
                 continue
             if part.num_rows == 1:
                 if keep_refused:
-                    self.refused.append(Refused(kind, part, *error))
+                    self._refuse(Refused(kind, part, *error))
                 continue
             half = part.num_rows // 2
             todo += [part.slice(half), part.slice(0, half)]
+
+    def _refuse(self, row: Refused) -> None:
+        self.refused.append(row)
+        if len(self.refused) > MOST_REFUSED:
+            what = (
+                f"The database refuses more than {MOST_REFUSED:,} rows for the table "
+                f"{self._target.full_name}, the last one with SQLSTATE {row.state}."
+            )
+            remedy = "Correct the columns or constraints of the table. Nothing was changed."
+            raise SettingsError(what, remedy)
 
     def _refusal(self, rows: pa.Table, work: Callable[[pa.Table], None]) -> tuple[str, str] | None:
         """Do something with rows, or undo it and return why the database refuses a row."""

@@ -28,6 +28,7 @@ from lake.streams.checkpoint import claim
 from lake.streams.given_up import given_up
 from lake.tables.lake import Lake
 from lakehouse.sinks.export import Exporter, export_sinks
+from lakehouse.sinks.postgres import writer
 from lakehouse.sinks.postgres.database import DatabaseError
 from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 
@@ -231,7 +232,23 @@ def test_a_unique_value_may_move_from_row_to_row(make: Make) -> None:
     sink.merge(narrow((3, "a", 4), (2, "a", 3), (1, "a", 2), (0, "a", 1)))
     sink.export()
     assert seen(sink) == {0: ("a", 1), 1: ("a", 2), 2: ("a", 3), 3: ("a", 4)}
+    shutil.rmtree(sink.path)  # so that all rows are compared
+    sink.write(narrow((9, "a", 1), (2, "a", 5), (3, "a", 3)))
+    sink.export()
+    assert seen(sink) == {9: ("a", 1), 2: ("a", 5), 3: ("a", 3)}
     assert sink.refused() == []
+
+
+def test_a_table_that_refuses_all_rows_is_not_filled_with_dead_letters(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "MOST_REFUSED", 20)
+    sink = make()
+    sink.query(TARGET)
+    sink.write(narrow(*((n, "a", -1 - n) for n in range(21))))
+    with pytest.raises(SettingsError, match="refuses more than 20 rows .* 23514.*Correct the"):
+        sink.export()
+    assert sink.query("SELECT * FROM lakehouse_refused") == []
 
 
 def replaced(sink: Exported) -> None:
