@@ -48,14 +48,14 @@ from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
-from lake.tables.spec import TableSpec, bronze_table
+from lake.tables.spec import CHANGE_FEED, TableSpec, bronze_table
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import start_broker
 from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session
 from pulsar_spark.schema import ENVELOPE, RAW
-from silver.contract.tables import CHANGE_FEED, silver_tables
+from silver.contract.tables import silver_tables
 from silver.enrichment.state_cache import StateCache
 from silver.refine import QUERY, refine
 

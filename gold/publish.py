@@ -19,6 +19,7 @@ from gold.tables import BUILT, CUTS, GOLD, GoldSnapshot, last_published, table_n
 from lake.quoting import identifier, literal
 from lake.tables.checksums import write_checksum
 from lake.tables.lake import Lake
+from lake.tables.spec import CHANGE_FEED
 from lake.tables.storage import storage_options
 
 MANY_FILES = 32
@@ -140,10 +141,19 @@ class _Mart:
             schema=built.schema(),
             mode="ignore",
             description=built.metadata().description,
-            configuration={"delta.logRetentionDuration": "interval 7 days"},
+            configuration={"delta.logRetentionDuration": "interval 7 days", **CHANGE_FEED},
             storage_options=storage_options(lake.settings),
         )
+        if not self.is_new:
+            self._follow_changes()
         self._swap = self._mart.swap_from(build, version)
+
+    def _follow_changes(self) -> None:
+        """Let sinks follow the changes of a mart that an earlier version has published."""
+        log = self._mart.log()
+        known = log.metadata().configuration
+        if any(known.get(name) != value for name, value in CHANGE_FEED.items()):
+            log.alter.set_table_properties(CHANGE_FEED)
 
     @property
     def version(self) -> int:

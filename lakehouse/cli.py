@@ -41,8 +41,8 @@ app.add_typer(sql.commands, name="sql-user", no_args_is_help=True)
 for command in (
     project.init,
     project.plan,
-    *(streams.demo, streams.up, streams.bronze, streams.silver, streams.warm_up, replay.replay),
-    *(streams.pause, streams.resume),
+    *(streams.demo, streams.up, streams.bronze, streams.silver, streams.sinks),
+    *(streams.pause, streams.resume, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(messages.produce, messages.consume),
     *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),

@@ -1,4 +1,4 @@
-"""`lakehouse up`: run broker, streams and SQL endpoint together until they are stopped."""
+"""`lakehouse up`: run broker, streams, sinks and SQL endpoint together until they are stopped."""
 
 import contextlib
 import time
@@ -22,6 +22,7 @@ from lakehouse.runtime.console import err, step
 from lakehouse.runtime.notify import READY, STOPPING, notify
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
+from lakehouse.sinks.running import check_sinks, declared, run_sinks
 from lakehouse.sql.connect import PORT_SETTING, spark_connect
 from lakehouse.sql.endpoint import answers, start_endpoint
 from lakehouse.sql.guard import require_guard
@@ -38,6 +39,7 @@ def up(lake: Lake) -> None:
         LakehouseError: a stream was given up. Raised at the end, because the others keep running.
     """
     require_free_ports(lake.settings)
+    check_sinks(lake, declared(lake))
     with broker_and_spark(lake.settings, "lakehouse") as (embedded, spark):
         if embedded:
             create_topics(lake)
@@ -57,7 +59,10 @@ def require_free_ports(settings: LakeSettings) -> None:
 
 
 def serve(spark: SparkSession, lake: Lake) -> None:
-    """Stream, answer SQL, and serve Spark Connect if it has a port, until Ctrl-C or SIGTERM."""
+    """Stream, run the sinks, answer SQL, and serve Spark Connect if it has a port.
+
+    Ends with Ctrl-C or SIGTERM.
+    """
     with streams(spark, lake) as running:
         let_catch_up(running)
         register(spark, lake)
@@ -65,7 +70,7 @@ def serve(spark: SparkSession, lake: Lake) -> None:
             _announce(lake.settings)
             notify(READY)
             try:
-                await_streams(running)
+                await_streams([*running, *run_sinks(spark, lake, declared(lake))])
             finally:
                 notify(STOPPING)
 

@@ -17,6 +17,8 @@ from collector import Collector, collecting
 from first_difference import first_difference
 from java_client import JavaClient, java_gateway
 from personal import protection
+from postgres_server import PostgresServer
+from postgres_server import serving as serving_postgres
 from pyspark.sql import SparkSession
 from s3_server import ADDRESS, BUCKET, CREDENTIALS, S3Server, serving
 from shop_lake import ShopLake
@@ -143,6 +145,13 @@ def settings(suite_settings: LakeSettings, tmp_path: Path) -> LakeSettings:
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """The S3 server whose bucket the suite's Spark is configured for."""
     with serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server. Each test creates its own database, and may restart the server."""
+    with serving_postgres() as server:
         yield server
 
 

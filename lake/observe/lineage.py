@@ -59,15 +59,17 @@ class Place:
 
 
 def topic_places(lake: Lake, topic: Topic) -> tuple[Place, ...]:
-    """The topics of a declaration; a pattern is one place.
-
-    OpenLineage defines no names for Pulsar, so these follow its rules for Kafka.
-    """
+    """The topics of a declaration, with its fields; a pattern is one place."""
     columns = tuple((name, spec.type, None) for name, spec in topic.fields.items())
-    hosts = lake.settings.pulsar_url.partition("://")[2]
     address = lake.address(topic.name)
     names = (address.pattern,) if address.pattern else address.names
-    return tuple(Place(f"pulsar://{hosts}", name, columns=columns) for name in names)
+    return tuple(replace(address_place(lake.settings, name), columns=columns) for name in names)
+
+
+def address_place(settings: LakeSettings, address: str) -> Place:
+    """A topic. OpenLineage defines no names for Pulsar, so these follow its rules for Kafka."""
+    hosts = settings.pulsar_url.partition("://")[2]
+    return Place(f"pulsar://{hosts}", address)
 
 
 def table_place(settings: LakeSettings, table: Table) -> Place:
@@ -89,10 +91,15 @@ def table_at(settings: LakeSettings, table: Table) -> Place:
 
 @dataclass(frozen=True)
 class Flow:
-    """The topics and tables that a stream reads, and the tables that it writes."""
+    """The topics and tables that a stream reads, and those that it writes."""
 
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
+
+    @property
+    def tables(self) -> tuple[Place, ...]:
+        """The tables of the lake that it writes, whose logs count the rows."""
+        return tuple(place for place in self.outputs if place.alias is not None)
 
 
 def emitter(settings: LakeSettings) -> Emitter | None:
@@ -150,8 +157,8 @@ class StreamRuns:
         """Note the versions of the tables. Called before the query starts to write."""
         if self._emitter:
             with no_matter_what():
-                outputs = self._flow.outputs
-                self._seen = {table.name: _version(self._settings, table) for table in outputs}
+                tables = self._flow.tables
+                self._seen = {table.name: _version(self._settings, table) for table in tables}
                 self._written = dict.fromkeys(self._seen, 0)
 
     def started(self, query: StreamingQuery) -> None:
@@ -184,7 +191,7 @@ class StreamRuns:
             Whether any table has a new version.
         """
         before = dict(self._seen)
-        for table in self._flow.outputs:
+        for table in self._flow.tables:
             since = before[table.name]
             self._seen[table.name], rows = _commits_since(self._settings, table, since)
             self._written[table.name] += rows

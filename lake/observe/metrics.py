@@ -124,6 +124,15 @@ BUILDS = _metric(
     "gold_builds_total", "Builds of gold; outcome is published, tested or failed", "outcome"
 )
 
+# Sinks.
+UNSENT = _metric(
+    "sink_unsent_versions", "Versions of its table that the sink has not sent yet", "sink"
+)
+EXPORTED = _metric(
+    "exported_rows_total", "Rows that the sink has written to the database or deleted there", "sink"
+)
+REFUSED = _metric("refused_rows", "Rows of the sink that the database refuses now", "sink")
+
 # Streams, and the reading of metrics.
 BATCH_SECONDS = _metric(
     "batch_seconds",
@@ -164,6 +173,7 @@ _refined_message = _gauge(REFINED_MESSAGE)
 _publish_to_silver = _histogram(PUBLISH_TO_SILVER)
 _batch_seconds = _histogram(BATCH_SECONDS)
 _phase_seconds = _counter(PHASE_SECONDS)
+_exported = _counter(EXPORTED)
 _running = _gauge(RUNNING)
 _progress_at = _gauge(PROGRESS_AT)
 _restarts = _counter(RESTARTS)
@@ -196,6 +206,11 @@ def batch_done(query: str, total: float, phases: Mapping[str, float]) -> None:
     _batch_seconds.labels(query).observe(total)
     for phase, seconds in phases.items():
         _phase_seconds.labels(query, phase).inc(seconds)
+
+
+def exported(sink: str, rows: int) -> None:
+    """Count the rows of a batch of a sink to a database."""
+    _exported.labels(sink).inc(rows)
 
 
 def readable(topic: str, oldest: float, newest: float, now: float) -> None:

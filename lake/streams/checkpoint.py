@@ -36,7 +36,7 @@ WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
 READER = "reader"
 LOCK = "lakehouse.lock"
-GIVEN_UP = "lakehouse.given-up"  # see `supervisor.py`
+
 UNFINISHED = "lakehouse.unfinished"
 TOGETHER = (
     "Restore the table and the checkpoint from the same backup, or start over with "

@@ -13,7 +13,6 @@ from typing import Any
 from lake.durable import delete_durably, read_json, write_durably
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import (
-    GIVEN_UP,
     LOCK,
     TOGETHER,
     UNFINISHED,
@@ -23,6 +22,7 @@ from lake.streams.checkpoint import (
     source_offsets,
     write_log,
 )
+from lake.streams.given_up import GIVEN_UP
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
 from pulsar_spark.errors import CheckpointError

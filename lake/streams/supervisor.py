@@ -8,12 +8,8 @@ checkpoint, and the other streams continue. A stream can also be paused (`pause.
 """
 
 import contextlib
-import datetime as dt
-import json
 from collections.abc import Callable
-from pathlib import Path
 from threading import Event
-from typing import NamedTuple
 
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
@@ -29,14 +25,14 @@ from tenacity import (
     wait_fixed,
 )
 
-from lake.durable import delete_durably, read_json, write_durably
 from lake.observe.batch_metrics import BatchMetrics
 from lake.observe.health import HEALTH
 from lake.observe.lineage import Flow, State, StreamRuns
 from lake.observe.metrics import restarted
 from lake.settings.settings import LakeSettings
-from lake.streams.checkpoint import GIVEN_UP, Checkpoint, Running, last_commit
+from lake.streams.checkpoint import Checkpoint, Running, last_commit
 from lake.streams.failures import NO_SPARK, explain, may_pass
+from lake.streams.given_up import note_given_up, note_started
 from lake.streams.pause import is_paused
 from pulsar_spark.errors import LakehouseError
 
@@ -44,30 +40,6 @@ POLL_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 300
 
 log = structlog.get_logger()
-
-
-class GivenUp(NamedTuple):
-    """When a stream was given up, and why."""
-
-    at: dt.datetime
-    reason: str
-
-
-def given_up(settings: LakeSettings, query: str) -> GivenUp | None:
-    """When and why a stream was given up; None if it was not, or was started again since."""
-    file = _note(settings, query)
-    try:
-        stored = read_json(file, "The log says why.")
-    except LakehouseError as error:
-        then = dt.datetime.fromtimestamp(file.stat().st_mtime, dt.timezone.utc)
-        return GivenUp(then, str(error))
-    if stored is None:
-        return None
-    return GivenUp(dt.datetime.fromisoformat(stored["at"]), stored["reason"])
-
-
-def _note(settings: LakeSettings, query: str) -> Path:
-    return Path(settings.checkpoint_path(query)) / GIVEN_UP
 
 
 class Stream:
@@ -266,7 +238,7 @@ class Stream:
         self._running = self._start()
         self._runs.started(self.query)
         self._metrics.started(self.query)
-        delete_durably(_note(self._settings, self.name))
+        note_started(self._settings, self.name)
 
     def _is_cut(self, query: StreamingQuery) -> bool:
         """Let the query finish its current batch, which `StreamingQuery.stop` would cancel.
@@ -318,9 +290,7 @@ class Stream:
         reason = explain(error)
         log.error("stream given up", stream=self.name, error=reason)
         HEALTH.report(self.name, "given up")
-        note = {"at": dt.datetime.now(dt.timezone.utc).isoformat(), "reason": reason}
-        with contextlib.suppress(OSError):  # the disk may be gone or full
-            write_durably(_note(self._settings, self.name), json.dumps(note))
+        note_given_up(self._settings, self.name, reason)
         if isinstance(error, LakehouseError):
             return error
         tries = self._settings.restarts

@@ -20,6 +20,9 @@ from lake.tables.spec import APPEND_ONLY
 
 FEW_FILES = 32
 CHANGE_TYPE = "_change_type"
+COMMIT_VERSION = "_commit_version"
+NEW = ("insert", "update_postimage")  # changes that give the row as it is after the version
+Most = tuple[int, int]  # rows, and bytes in memory
 
 
 class ArrowTable:
@@ -27,6 +30,11 @@ class ArrowTable:
 
     def __init__(self, log: DeltaTable) -> None:
         self._delta = log
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [field.name for field in self._delta.schema().fields]
 
     @property
     def version(self) -> int:
@@ -142,10 +150,49 @@ class ArrowTable:
             if this is asked for. None if there are more rows or bytes. After a RESTORE, rows that a
             deletion vector hides may be among the inserted ones.
         """
-        names, found, rows, size = [*columns, CHANGE_TYPE, "_commit_version"], [], 0, 0
-        feed = self._delta.load_cdf(since, self.version, columns=names)
+        changes = self._feed(since, self.version, columns, (most, most_bytes), preimages=preimages)
+        if changes is None:
+            return None
+        # If a version replaces rows, its deletions come first.
+        order = [(COMMIT_VERSION, "ascending"), (CHANGE_TYPE, "ascending")]
+        return changes.sort_by(order).drop_columns([COMMIT_VERSION]).combine_chunks()
+
+    def last_changes(
+        self, since: int, until: int, columns: Sequence[str], key: Sequence[str], most: Most
+    ) -> pa.Table | None:
+        """The last change of each key in some versions, read from the change feed.
+
+        Args:
+            since: the first version.
+            until: the last version.
+            columns: the columns to read.
+            key: those of the columns that identify a row.
+            most: the maximum number of rows of the feed, and their maximum size in memory.
+
+        Returns:
+            The columns and `_change_type`: `insert` or `update_postimage` for a row that is in the
+            last version, `delete` or `update_preimage` for one that is not. None if there are more
+            rows or bytes. Wrong if a version `is_exact` is not.
+        """
+        changes = self._feed(since, until, columns, most, preimages=True)
+        if changes is None:
+            return None
+        is_new = pc.is_in(changes[CHANGE_TYPE], pa.array(NEW))
+        changes = changes.append_column("_is_new", is_new.cast(pa.int8()))
+        changes = changes.sort_by([(COMMIT_VERSION, "ascending"), ("_is_new", "ascending")])
+        numbers = pa.array(range(changes.num_rows), pa.int64())
+        keys = changes.select(list(key)).append_column("_number", numbers)
+        last = keys.group_by(list(key)).aggregate([("_number", "max")])["_number_max"]
+        return changes.take(last).drop_columns([COMMIT_VERSION, "_is_new"])
+
+    def _feed(
+        self, since: int, until: int, columns: Sequence[str], most: Most, *, preimages: bool
+    ) -> pa.Table | None:
+        """The change feed of some versions, with their numbers; None if there is more of it."""
+        names, found, rows, size = [*columns, CHANGE_TYPE, COMMIT_VERSION], [], 0, 0
+        feed = self._delta.load_cdf(since, until, columns=names)
         schema = self.schema(columns).append(pa.field(CHANGE_TYPE, pa.string()))
-        schema = schema.append(pa.field("_commit_version", pa.int64()))
+        schema = schema.append(pa.field(COMMIT_VERSION, pa.int64()))
         for batch in pa.RecordBatchReader.from_stream(feed):
             part = pa.Table.from_batches([_cast(batch, schema)])
             if not preimages:
@@ -153,12 +200,9 @@ class ArrowTable:
             found.append(part)
             rows += found[-1].num_rows
             size += found[-1].nbytes
-            if rows > most or size > most_bytes:
+            if rows > most[0] or size > most[1]:
                 return None
-        # If a version replaces rows, its deletions come first.
-        order = [("_commit_version", "ascending"), (CHANGE_TYPE, "ascending")]
-        changes = pa.concat_tables([schema.empty_table(), *found]).sort_by(order)
-        return changes.drop_columns(["_commit_version"]).combine_chunks()
+        return pa.concat_tables([schema.empty_table(), *found])
 
     def files_below(self, size: int) -> int:
         """The number of files smaller than `size` bytes."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from pyspark.sql.types import StructType
 
 APPEND_ONLY = "delta.appendOnly"  # table property: rows are never changed or deleted
+# Others read the changes of the table, rather than the whole table.
+CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 # One commit a second adds 86,400 files a day to the log. A checkpoint of the log costs as much as a
 # batch, and Delta's default is a checkpoint every ten commits.
 BOUNDED_LOG = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 
@@ -20,6 +20,7 @@ from lake.tables.storage import (
     is_table,
     newest_version,
     open_table,
+    read_text,
     storage_options,
     written_at,
 )
@@ -138,6 +139,34 @@ class Table:
     def written_at(self, version: int) -> float | None:
         """When a version was written, in seconds since 1970; None if its log entry is gone."""
         return written_at(self._settings, commit_file(self.path, version))
+
+    def is_exact(self, version: int) -> bool | None:
+        """Whether delta-rs reads the change feed of a version exactly; None if its entry is gone.
+
+        It ignores deletion vectors in the feed of a version without change files of its own, such
+        as a DELETE or a RESTORE, and gives deleted rows as inserted.
+        """
+        files = self._changed_files(version)
+        if files is None or any(kind == "cdc" for kind, _ in files):
+            return None if files is None else True
+        return not any(file.get("deletionVector") for _, file in files)
+
+    def has_changes(self, version: int) -> bool:
+        """Whether a version changes rows. False if it only moves them, or if its entry is gone."""
+        return bool(self._changed_files(version))
+
+    def _changed_files(self, version: int) -> list[tuple[str, dict[str, Any]]] | None:
+        """The files by which a version changes rows: `add`, `remove` or `cdc`, and the action."""
+        entry = read_text(self._settings, commit_file(self.path, version))
+        if entry is None:
+            return None
+        actions = [json.loads(line) for line in entry.splitlines() if line]
+        found = [each for action in actions for each in action.items()]
+        return [
+            (kind, file)
+            for kind, file in found
+            if kind == "cdc" or (kind in ("add", "remove") and file.get("dataChange"))
+        ]
 
     def arrow_at(self, version: int) -> ArrowTable:
         """The rows of a version as Arrow tables, without Spark."""

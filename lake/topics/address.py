@@ -88,14 +88,15 @@ def declared_address(
         pattern: the declared pattern.
         namespace: `tenant/namespace` of short names; None to leave them short.
     """
-
-    def full(name: str) -> str:
-        is_done = namespace is None or "://" in name
-        return name if is_done else f"persistent://{namespace}/{name}"
-
     if pattern is not None:
-        return Address(pattern=full(pattern))
-    return Address(tuple(full(name) for name in names or (topic,)))
+        return Address(pattern=full_name(pattern, namespace))
+    return Address(tuple(full_name(name, namespace) for name in names or (topic,)))
+
+
+def full_name(name: str, namespace: str | None) -> str:
+    """A name with its namespace, if it is short and there is one."""
+    is_done = namespace is None or "://" in name
+    return name if is_done else f"persistent://{namespace}/{name}"
 
 
 def checked_start(value: Any) -> Any:
@@ -133,7 +134,7 @@ def checked_names(value: Any) -> Any:
         message = "is an empty list; name at least one topic"
         raise ValueError(message)
     for each in names:
-        _see_it_is_a_name(each)
+        checked_name(each)
     twice = next((each for each in names if names.count(each) > 1), None)
     if twice is not None:
         message = f"has '{twice}' twice, so each message would be stored twice"
@@ -141,9 +142,10 @@ def checked_names(value: Any) -> Any:
     return tuple(names)
 
 
-def _see_it_is_a_name(value: Any) -> None:
+def checked_name(value: Any) -> Any:
+    """Check the name of one topic on the broker, as `checked_names`."""
     if not isinstance(value, str):
-        message = f"must be the name of a topic or a list of names, not {value!r}"
+        message = f"must be the name of a topic, not {value!r}"
         raise ValueError(message)
     _see_it_is_stored(value)
     if not _FULL_NAME.fullmatch(value) and not _LOCAL_NAME.fullmatch(value):
@@ -155,6 +157,7 @@ def _see_it_is_a_name(value: Any) -> None:
     if re.search(r"-partition-\d+$", value):
         message = f"'{value}' is one partition of a topic; name the topic, without '-partition-N'"
         raise ValueError(message)
+    return value
 
 
 def checked_pattern(value: Any) -> Any:

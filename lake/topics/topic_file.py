@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from lake.topics.address import Address, declared_address, refuse_equal
+from lake.topics.address import Address, declared_address, full_name, refuse_equal
 from lake.topics.joins import Join, JoinOf
+from lake.topics.sink import Export, Publish
+from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
 from lake.topics.topic import Declaration, Name, Topic, View
 from pulsar_spark.errors import SettingsError
 
@@ -34,8 +36,9 @@ SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tabl
 
 
 class TopicFile(Declaration):
-    """All topics of a lake, and the joins and views of silver's tables, by name.
+    """All topics of a lake, the joins and views of silver's tables, and the sinks, by name.
 
+    publish: sinks to topics. export: sinks to tables of PostgreSQL.
     application: the Python module that adds a demo, sections of the report and an evaluation
         (`lakehouse/application.py`). It does not affect the tables.
     """
@@ -43,6 +46,8 @@ class TopicFile(Declaration):
     topics: dict[Name, Topic]
     joins: dict[Name, Join] = Field(default={})
     views: dict[Name, View] = Field(default={})
+    publish: dict[Name, Publish] = Field(default={})
+    export: dict[Name, Export] = Field(default={})
     application: str | None = None
 
     @model_validator(mode="before")
@@ -52,7 +57,7 @@ class TopicFile(Declaration):
             return data
         named = {
             kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
-            for kind in ("topics", "joins", "views")
+            for kind in ("topics", "joins", "views", "publish", "export")
             if isinstance(found := data.get(kind), dict)
         }
         return {**data, **named}
@@ -60,7 +65,7 @@ class TopicFile(Declaration):
     @model_validator(mode="after")
     def _addresses_differ(self) -> TopicFile:
         """Refuse equal addresses. `addresses` also sees that a short and a full one are equal."""
-        refuse_equal(self._addresses(None))
+        refuse_equal(self.short_addresses)
         return self
 
     @model_validator(mode="after")
@@ -161,6 +166,11 @@ class TopicFile(Declaration):
                 raise ValueError(message)
         return self
 
+    @model_validator(mode="after")
+    def _sinks_fit(self) -> TopicFile:
+        check_sinks(self)
+        return self
+
     @cached_property
     def view_queries(self) -> list[ViewQuery]:
         """The queries of the views with a key, each after those of the views that it reads.
@@ -207,11 +217,30 @@ class TopicFile(Declaration):
             raise SettingsError(message) from error
         return found
 
+    @property
+    def short_addresses(self) -> dict[str, Address]:
+        """As `addresses`, with short names as they are declared. For checks of the file."""
+        return self._addresses(None)
+
     def _addresses(self, namespace: str | None) -> dict[str, Address]:
         return {
             name: declared_address(name, topic.topic, topic.pattern, namespace)
             for name, topic in self.topics.items()
         }
+
+    def sink_addresses(self, namespace: str) -> dict[str, str]:
+        """The full name on the broker of the topic of each sink, by the name of the sink.
+
+        Raises:
+            SettingsError: two sinks have the same address, or a sink leads to its own table.
+        """
+        found = {n: full_name(sink.address, namespace) for n, sink in self.publish.items()}
+        try:
+            refuse_wrong_addresses(self, self.addresses(namespace), found)
+        except ValueError as error:
+            message = f"Topic file: {error}."
+            raise SettingsError(message) from error
+        return found
 
     def late_views(self) -> dict[str, Topic]:
         """The views of the late events, each with its topic."""
@@ -287,10 +316,11 @@ def load_topics(path: Path) -> TopicFile:
         message = f"{path}: not valid TOML: {error}."
         raise SettingsError(message) from error
     except ValidationError as error:
-        first = error.errors()[0]
+        # A key with a typing error is unknown, and another one is missing because of it.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         cause = first.get("ctx", {}).get("error")
         where = [*(str(part) for part in first["loc"]), *getattr(cause, "place", ())]
-        named = re.search(r"'(\w+)'", first["msg"])  # by the rules that compare declarations
+        named = re.search(r"'(\w[\w.]*)'", first["msg"])  # by the rules that compare declarations
         place = where or ([named[1]] if named else [])
         said = first["msg"].removeprefix("Value error, ")
         what = "unknown key" if first["type"] == "extra_forbidden" else said

@@ -30,19 +30,18 @@ def forget(
     """Erase a person from all layers and old versions, after asking, and verify the result.
 
     Events stay, under a pseudonym. Stop the streams and gold first. All old versions of the tables
-    that held data of the person are deleted, and gold is rebuilt. The exit code is 1 if anything is
-    left.
+    that held data of the person are deleted, and gold is rebuilt. Sinks send the deletion; earlier
+    messages stay in their topics. The exit code is 1 if anything is left.
     """
     from gold.catalog import register
     from lake.tables.lake import Lake
-    from lakehouse.erasure import run
+    from lakehouse.erasure import follow, run
     from lakehouse.runtime.console import err
     from lakehouse.runtime.ports import with_own_sql_port
-    from lakehouse.runtime.run import spark_session
     from lakehouse.up import sql_endpoint
 
     run.check(current.lake, person, topic)
-    with spark_session(current.settings, "lakehouse-forget") as spark:
+    with follow.session(current.lake, "lakehouse-forget") as spark:
         register(spark, current.lake)
         lake = Lake(with_own_sql_port(current.settings), current.topics)
         with sql_endpoint(spark, lake.settings):
@@ -85,7 +84,8 @@ def _show(proof: Proof, form: Format) -> None:
     print_rows(COLUMNS, [part.cells() for part in parts], form)
     fields = ", ".join(proof.values) or "no fields"
     err.print(
-        f"Searched for keys and for values of: {fields}. The broker's topics were not searched."
+        f"Searched for keys and for values of: {fields}. The broker's topics and the databases of "
+        "sinks were not searched."
     )
     left = [each for part in parts for each in part.found]
     for file, what in left:

@@ -78,10 +78,11 @@ def publish_table(
 ) -> None:
     """Send the changes of a table to a topic as a changelog: first its rows, then each change.
 
-    Delivery is exactly once if the broker deduplicates in the namespace, else at least once.
+    Delivery is exactly once if the broker deduplicates in the topic, else at least once. A topic
+    that is created here does.
     """
     from lake.streams.job import await_streams
-    from lakehouse.messages.publish_table import publish_table
+    from lakehouse.messages.publish_table import Form, publish_table
     from lakehouse.runtime.broker import require_broker
     from lakehouse.runtime.run import spark_session
 
@@ -92,8 +93,7 @@ def publish_table(
             current.lake,
             table,
             topic,
-            key=key,
-            op=op,
+            Form(key, op=op),
             partitions=partitions,
             available_now=available_now,
         )

@@ -1,10 +1,10 @@
-"""The commands that run streams: `demo`, `up`, `bronze`, `silver`; `pause` and `resume`."""
+"""The commands that run streams: `demo`, `up`, `bronze`, `silver`, `sinks`; `pause`, `resume`."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,14 @@ from lakehouse.runtime.context import current
 from pulsar_spark.errors import SettingsError
 
 Streams = Annotated[
-    list[str], typer.Argument(metavar="STREAM...", help="bronze.<topic>, or silver.")
+    list[str],
+    typer.Argument(
+        metavar="STREAM...", help="bronze.<topic>, silver, publish.<sink> or export.<sink>."
+    ),
 ]
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def demo(
@@ -36,7 +42,7 @@ def demo(
 
 
 def up() -> None:
-    """Run the broker, the streams and the SQL endpoint until Ctrl-C.
+    """Run the broker, the streams, the sinks and the SQL endpoint until Ctrl-C.
 
     If a broker answers at the configured address, it is used. Otherwise one is started here.
     """
@@ -70,9 +76,10 @@ def _metrics() -> AbstractContextManager[None]:
     from bronze.metrics import bronze_collector
     from gold.metrics import gold_collector
     from lake.observe.exporter import serving
+    from lakehouse.sinks.metrics import sink_collector
     from silver.metrics import silver_collector
 
-    layers = (bronze_collector, silver_collector, gold_collector)
+    layers = (bronze_collector, silver_collector, gold_collector, sink_collector)
     collectors = (collector(current.lake) for collector in layers)
     return serving(current.settings, *collectors, needs=("streams", "sql"))
 
@@ -112,6 +119,38 @@ def silver(available_now: AvailableNow = False) -> None:
         await_streams(refine(spark, current.lake, available_now=available_now))
 
 
+def sinks(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Sinks to run.", show_default="all"),
+    ] = None,
+    available_now: AvailableNow = False,
+) -> None:
+    """Run the sinks of the topic file, which send the changes of tables to topics and databases.
+
+    `up` runs them as well. Sinks to databases alone need no Java.
+    """
+    from lake.observe.exporter import serving
+    from lake.streams.job import await_streams
+    from lakehouse.runtime.broker import require_broker
+    from lakehouse.runtime.run import spark_session
+    from lakehouse.sinks.metrics import sink_collector
+    from lakehouse.sinks.running import check_sinks, chosen, run_sinks
+
+    wanted = chosen(current.topics, names or ())
+    check_sinks(current.lake, wanted)
+    session: AbstractContextManager[SparkSession | None] = nullcontext()
+    if wanted[0]:
+        require_broker(current.settings)
+        session = spark_session(current.settings, "lakehouse-sinks")
+    mine = sink_collector(current.lake)
+    with (
+        nullcontext() if available_now else serving(current.settings, mine),
+        session as spark,
+    ):
+        await_streams(run_sinks(spark, current.lake, wanted, available_now=available_now))
+
+
 def pause(streams: Streams) -> None:
     """Pause streams after their current batch, until `lakehouse resume`.
 
@@ -134,7 +173,10 @@ def resume(streams: Streams) -> None:
 
 
 def _known(names: list[str]) -> list[str]:
-    known = [*(f"bronze.{topic}" for topic in current.topics.topics), "silver"]
+    topics = current.topics
+    known = [*(f"bronze.{topic}" for topic in topics.topics), "silver"]
+    known += [*(f"publish.{sink}" for sink in topics.publish)]
+    known += [*(f"export.{sink}" for sink in topics.export)]
     for name in names:
         if name not in known:
             what = f"There is no stream '{name}'."

@@ -2,8 +2,9 @@
 
 1. Silver reads everything that bronze holds.
 2. The person is replaced by a pseudonym in silver and in bronze, as if the pseudonym had been sent.
-3. Silver's checkpoint is moved past these changes, and old versions are deleted.
-4. Gold is rebuilt from the remaining data.
+3. The sinks send these changes. Silver's checkpoint is moved past them, and old versions are
+   deleted.
+4. Gold is rebuilt from the remaining data, and its sinks send what has changed.
 
 No stream can start until bronze and silver are done, even if the run is interrupted. The same
 command then continues from the stored plan (`plan.py`).
@@ -37,6 +38,7 @@ from lake.tables.spec import bronze_table
 from lake.tables.storage import delete
 from lake.tables.table import Table
 from lake.topics.topic import Topic
+from lakehouse.erasure.follow import others_that_follow, require_receivers, send_erasure
 from lakehouse.erasure.object_versions import delete_old_versions
 from lakehouse.erasure.person import Found, Person, Search, check_key, required_secret, subject
 from lakehouse.erasure.plan import Plan
@@ -173,33 +175,35 @@ def check(lake: Lake, key: str, topic: str | None = None) -> Topic:
     Raises:
         SettingsError: the declarations or settings do not allow it, the key is not valid, or
             something holds old versions.
+        LakehouseError: the broker or the database of a sink does not answer.
     """
     whose = subject(lake.topics, topic)
     required_secret(lake).read()
     check_key(whose, key)
-    _refuse_holders(lake.settings)
+    _refuse_holders(lake)
+    require_receivers(lake)
     return whose
 
 
-def _refuse_holders(settings: LakeSettings) -> None:
+def _refuse_holders(lake: Lake) -> None:
     """Check that nothing needs the old versions of tables, which will be deleted.
 
     Raises:
         SettingsError: there are savepoints, or `lakehouse publish-table` follows a table.
     """
-    if held := [each.name for each in savepoints(settings)]:
+    if held := [each.name for each in savepoints(lake.settings)]:
         message = (
             f"Savepoints need old versions of all tables: {', '.join(held)}. `lakehouse forget` "
             "deletes these versions, so the savepoints could no longer be restored. Drop them "
             "first (`lakehouse savepoint drop NAME`)."
         )
         raise SettingsError(message)
-    following = settings.checkpoints_dir.glob("publish.*")
-    if names := sorted(path.name for path in following):
+    if names := others_that_follow(lake.settings, lake):
         message = (
             f"`lakehouse publish-table` needs old versions of tables: {', '.join(names)}. Delete "
             "the topic that it fills, which contains the person too, and its folder in "
-            f"{settings.checkpoints_dir}. Then publish the table again."
+            f"{lake.settings.checkpoints_dir}. Then publish the table again, or declare it as a "
+            "sink, which follows an erasure."
         )
         raise SettingsError(message)
 
@@ -243,6 +247,7 @@ def _take_out(
     _go_on_behind(lake, checkpoint, number)
     delete(lake.settings, f"{lake.settings.tables}/{BESIDE}")
     delete_torn(lake.settings)
+    send_erasure(spark, lake, [table.full_name for table in tables], COMMAND)
     _purge(spark, lake.settings, tables)
 
 
@@ -304,6 +309,7 @@ def _renew_gold(spark: SparkSession, lake: Lake) -> None:
     for table in tables:
         commit_nothing(spark, table.path, _now())
     note_versions(lake)
+    send_erasure(spark, lake, [table.full_name for table in tables], COMMAND)
     _purge(spark, lake.settings, tables)
 
 

@@ -28,8 +28,8 @@ from lake import DISTRIBUTION
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import newest_batch
 from lake.streams.consistency import disagreements
+from lake.streams.given_up import given_up
 from lake.streams.pause import paused_since
-from lake.streams.supervisor import given_up
 from lake.tables.format import FormatError, format_of, require_known
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, bronze_table
@@ -39,6 +39,7 @@ from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
 from lakehouse.runtime.java import SUPPORTED, find_java, java_version
 from lakehouse.runtime.metastore import jar_groups
 from lakehouse.runtime.ports import require_free_port
+from lakehouse.sinks.state import SinkState, sink_states
 from lakehouse.sql.connect import PORT_SETTING
 from lakehouse.sql.guard import guard_state
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
@@ -98,6 +99,8 @@ def examine(lake: Lake) -> list[Finding]:
     }
     for query, owned in {**tables, QUERY: silver_tables(lake.topics)}.items():
         found += streams(lake, query, owned)
+    for state in sink_states(lake):
+        found += sink(lake, state)
     return found
 
 
@@ -417,6 +420,24 @@ def streams(lake: Lake, query: str, tables: list[TableSpec]) -> Iterator[Finding
         batch = newest_batch(lake.settings, query)
         planned = "has not run yet" if batch is None else f"agrees with its tables, batch {batch}"
         yield Finding(check, "ok", planned)
+
+
+def sink(lake: Lake, state: SinkState) -> Iterator[Finding]:
+    """Whether a sink can continue, and whether its database accepts all rows."""
+    wrong = list(disagreements(lake, state.name, []))
+    for what, remedy in wrong:
+        yield Finding(f"sink {state.name}", "fail", what, remedy)
+    if state.problem:
+        waits = state.problem.startswith("waits")
+        remedy = "Build it: `lakehouse gold`." if waits else "Fix the cause, then start it again."
+        yield Finding(f"sink {state.name}", "warn" if waits else "fail", state.problem, remedy)
+    elif state.refused:
+        yield Finding(
+            *(f"sink {state.name}", "warn", f"the database refuses {state.refused} rows"),
+            "Its table lakehouse_refused holds them with the reason. Rows that fit clear them.",
+        )
+    elif not wrong:
+        yield Finding(f"sink {state.name}", "ok", state.note)
 
 
 def _existing(folder: Path) -> Path:

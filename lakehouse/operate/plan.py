@@ -21,6 +21,7 @@ from gold.tables import BUILT, RUNS, last_published
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
+from lakehouse.sinks.publish import check_definition, query_name
 from pulsar_spark.errors import LakehouseError, SettingsError
 from silver.contract.tables import silver_tables
 from silver.materialized import KeptView
@@ -49,7 +50,7 @@ class Step:
 
 
 def plan(lake: Lake) -> list[Step]:
-    """What will change, in the order in which it will: bronze, silver, gold.
+    """What will change, in the order in which it will: bronze, silver, gold, sinks.
 
     Called by `lakehouse plan`. A Spark session of this process parses the declared types, and dbt
     compiles the models at its SQL endpoint. No table is changed.
@@ -61,7 +62,7 @@ def plan(lake: Lake) -> list[Step]:
         SettingsError: the lake has no dbt project.
         GoldError: dbt cannot compile the models.
     """
-    return [*_bronze(lake), *_silver(lake), *_gold(lake)]
+    return [*_bronze(lake), *_silver(lake), *_gold(lake), *refused_sinks(lake)]
 
 
 def _bronze(lake: Lake) -> Iterator[Step]:
@@ -137,6 +138,16 @@ def _gold(lake: Lake) -> Iterator[Step]:
         yield Step(f"{BUILT}.{name}", what, because, took.get(name))
     for name in sorted(published.keys() - {model["alias"] for model in manifest.tables}):
         yield Step(f"{BUILT}.{name}", "no longer built or published", "the model is gone")
+
+
+def refused_sinks(lake: Lake) -> Iterator[Step]:
+    """The sinks to topics that would not start, because their definition has changed."""
+    addresses = lake.topics.sink_addresses(lake.settings.pulsar_namespace)
+    for sink in lake.topics.publish.values():
+        try:
+            check_definition(lake, sink, addresses[sink.name])
+        except LakehouseError as error:
+            yield Step(query_name(sink.name), "refused", str(error), is_refused=True)
 
 
 def _in_order(models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`lakehouse status`: rows, age and lag of each table, and what is pending. Needs no Spark."""
+"""`lakehouse status`: rows, age and lag of tables, sinks, and what is pending. Needs no Spark."""
 
 import datetime as dt
 from collections import Counter
@@ -13,6 +13,7 @@ from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from lakehouse.runtime.broker import broker_answers
+from lakehouse.sinks.state import sink_states
 from pulsar_spark.broker.admin import PulsarAdmin
 from silver.audit.totals import OUTCOMES, AuditTotals, count_missing, count_without_partner
 from silver.contract.tables import (
@@ -52,7 +53,12 @@ def lake_status(lake: Lake, audit: AuditTotals | None = None) -> list[TableStatu
     A caller that refreshes the status passes the same `audit` each time, so that only new audit
     rows are read.
     """
-    return [*_bronze(lake), *_silver(lake, audit or AuditTotals(lake)), *_gold(lake)]
+    return [
+        *_bronze(lake),
+        *_silver(lake, audit or AuditTotals(lake)),
+        *_gold(lake),
+        *(TableStatus(each.name, None, note=each.note) for each in sink_states(lake)),
+    ]
 
 
 def _bronze(lake: Lake) -> list[TableStatus]:

@@ -207,13 +207,13 @@ class PulsarAdmin:
         """Turn on deduplication in a namespace: the broker drops sequence ids that it has seen."""
         self._ask("POST", f"namespaces/{namespace}/deduplication", json=True)
 
-    def deduplicates(self, namespace: str) -> bool:
-        """Whether deduplication is on in a namespace, by its own policy or else by the broker's."""
-        own = self._ask("GET", f"namespaces/{namespace}/deduplication").text
-        if own.strip():
-            return own.strip() == "true"
-        everywhere = self._ask("GET", "brokers/configuration/runtime").json()
-        return bool(everywhere.get("brokerDeduplicationEnabled") == "true")
+    def deduplicate_topic(self, topic: str) -> None:
+        """Turn on deduplication for one topic, whatever its namespace says."""
+        self._ask("POST", f"{_path(topic)}/deduplicationEnabled", json=True)
+
+    def deduplicates(self, topic: str) -> bool:
+        """Whether deduplication is on for a topic, by its own, its namespace's or the broker's."""
+        return self.policy(topic, "deduplicationEnabled") is True
 
     def partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself if it has none."""

@@ -8,7 +8,7 @@ and NULL comes first.
 
 import json
 
-from lake.tables.spec import APPEND_ONLY, TableSpec
+from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, TableSpec
 from lake.topics.joins import JoinOf
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
@@ -19,9 +19,6 @@ _ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
 POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
 
 BATCHES = ("arrived_batch", "silver_batch")
-
-# Gold and `lakehouse publish-table` read the changes of a table rather than the whole table.
-CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 
 # Property: a change marks the old row outside its file. Not every reader supports such marks.
 DELETION_VECTORS = "delta.enableDeletionVectors"

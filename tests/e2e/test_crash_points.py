@@ -55,12 +55,13 @@ from lakehouse.cli import app
 from lakehouse.erasure import plan, run
 from lakehouse.messages.generate import generate as generate_messages
 from lakehouse.messages.publish import create_topics
-from lakehouse.messages.publish_table import publish_table
+from lakehouse.messages.publish_table import Form, publish_table
 from lakehouse.operate import savepoints
 from lakehouse.operate.backup import back_up
 from lakehouse.operate.backup_store import BackupStore
 from lakehouse.operate.reset import reset, what_goes
 from lakehouse.operate.restore import read_backup, restore
+from lakehouse.sinks.running import chosen, run_sinks
 from lakehouse.sql import users
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import CheckpointError, SettingsError
@@ -107,6 +108,12 @@ VOLATILE = {
 TWO_DAYS_AGO = time.time() - 2 * upkeep.DAY
 
 TOPICS = PEOPLE_AND_VISITS.format(people='name = "string"', visits='place = "string"')
+SINK = """
+[publish.named]
+from = "silver.people"
+where = "name > 'n1'"
+key = ["id"]
+"""
 LOOSE = TOPICS.replace('name = "string"', 'name = { type = "string", required = false }')
 
 
@@ -289,26 +296,40 @@ def quarantine_discard(world: World) -> Case:
 
 def publish_table_(world: World) -> Case:
     """Publish the changes since the last run; the broker drops a message that is sent twice."""
-    with PulsarAdmin(world.base.settings.connection) as admin:
-        admin.deduplicate(world.base.settings.pulsar_namespace)
 
     def run(settings: LakeSettings) -> None:
-        options: dict[str, Any] = {"key": ["id"], "available_now": True}
+        lake, name = Lake(settings), "silver.people_state"
         await_streams(
-            [publish_table(world.spark, Lake(settings), "silver.people_state", "o", **options)]
+            [publish_table(world.spark, lake, name, "o", Form(["id"]), available_now=True)]
         )
 
-    def sent(settings: LakeSettings) -> list[tuple[str, bytes]]:
-        client = settings.connection.client()
-        reader = client.create_reader(settings.full_topic("o"), pulsar.MessageId.earliest)
-        found = []
-        while reader.has_message_available():
-            each = reader.read_next()
-            found.append((each.partition_key(), each.data()))
-        client.close()
-        return sorted(found)
+    case = world.case(run, also=lambda settings: sent(settings, "o"))
+    run(case.settings)
+    await_streams(refine(world.spark, Lake(case.settings, world.base.topics), available_now=True))
+    return case
 
-    case = world.case(run, also=sent)
+
+def sent(settings: LakeSettings, topic: str) -> list[tuple[str, bytes]]:
+    """Return the messages of a topic, with duplicates that the broker has let through."""
+    client = settings.connection.client()
+    reader = client.create_reader(settings.full_topic(topic), pulsar.MessageId.earliest)
+    found = []
+    while reader.has_message_available():
+        each = reader.read_next()
+        found.append((each.partition_key(), each.data()))
+    client.close()
+    return sorted(found)
+
+
+def sinks(world: World) -> Case:
+    """Run a sink to a topic. What a sink to a database writes is in lakehouse/sinks."""
+    topics = declared(world.folder, TOPICS + SINK)
+
+    def run(settings: LakeSettings) -> None:
+        lake = Lake(settings, topics)
+        await_streams(run_sinks(world.spark, lake, chosen(topics), available_now=True))
+
+    case = world.case(run, also=lambda settings: sent(settings, "named"))
     run(case.settings)
     await_streams(refine(world.spark, Lake(case.settings, world.base.topics), available_now=True))
     return case
@@ -483,6 +504,7 @@ SCENARIOS: dict[str, Callable[[World], Case]] = {
     "quarantine replay": quarantine_replay,
     "quarantine discard": quarantine_discard,
     "publish-table": publish_table_,
+    "sinks": sinks,
     "gold": gold,
     "reset": reset_,
     "sql-user add": sql_user_add,

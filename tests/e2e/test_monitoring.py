@@ -117,7 +117,13 @@ def test_commands_settings_and_views_named_by_alerts_exist() -> None:
     text = (PROMETHEUS / "alerts.yml").read_text() + (PROMETHEUS / "prometheus.yml").read_text()
     settings = {name.lower() for name in re.findall(r"LAKEHOUSE_([A-Z_]+)", text)}
     assert settings <= set(LakeSettings.model_fields)
-    assert set(re.findall(r"`lakehouse ([a-z]+)", text)) == {"up", "quarantine", "gold", "sql"}
+    assert set(re.findall(r"`lakehouse ([a-z]+)", text)) == {
+        "up",
+        "quarantine",
+        "gold",
+        "sql",
+        "status",
+    }
     assert "## Heavy keys" in DOCS
 
 

@@ -6,12 +6,15 @@ import re
 import shlex
 import shutil
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import psycopg
 import pytest
 from live_shop import until
+from postgres_server import PostgresServer
 from project import Project
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
@@ -214,6 +217,58 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
     if example == "bank":
         plan_and_change(project, BANK)
         forget_a_customer(project)
+
+
+@pytest.mark.nightly
+def test_the_sinks_of_the_bank_fill_topics_and_a_database(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    """As its README says, with the section of the topic file that needs a database."""
+    project = Project(tmp_path / "bank", "--example", "bank")
+    file = project.folder / "topics.toml"
+    before, comment, section = file.read_text().partition("# [export.turnover]")
+    file.write_text(before + (comment + section).replace("# ", ""))
+    project.env["BANK_DB"] = postgres.create_database()
+    customer = project.sample("transactions")[0]["customer_id"]
+
+    def consumed(topic: str) -> dict[str, Any]:
+        said = project.run("consume", topic, "--last", "100000", "--format", "json")
+        messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        return {each["key"]: each["payload"] for each in messages if each["payload"]}
+
+    def split(kind: str) -> dict[str, Row]:
+        rows = consumed(f"transactions.{kind.lower()}s").values()
+        return {row["trans_id"]: (row["account_id"], Decimal(str(row["amount"]))) for row in rows}
+
+    def turnover() -> set[Row]:
+        with psycopg.connect(project.env["BANK_DB"], autocommit=True) as connection:
+            connection.execute("SET TIME ZONE 'UTC'")
+            if connection.execute("SELECT to_regclass('turnover')").fetchone() == (None,):
+                return set()
+            rows = connection.execute("SELECT * FROM turnover").fetchall()
+        return {tuple(map(plain, row)) for row in rows}
+
+    kinds = {
+        kind: {
+            row["trans_id"]: (row["account_id"], Decimal(row["amount"]))
+            for row in project.sample("transactions")
+            if row["type"] == kind
+        }
+        for kind in ("Debit", "Credit")
+    }
+    with project.up():
+        project.run("publish", "--data", "sample")
+        for kind, rows in kinds.items():
+            until(lambda kind=kind, rows=rows: split(kind) == rows, f"the topic of {kind}")
+        project.run("gold", "--available-now")
+        wanted = oracle(project, BANK["gold.turnover_by_region"])
+        until(lambda: turnover() == wanted, "the table in the database")
+        assert "up to date" in project.run("status")
+    project.run("forget", customer, "--reason", "asked", "--yes")
+    assert turnover() == wanted
+    with project.up():
+        told = [row["customer_id"] for row in consumed("transactions.debits").values()]
+    assert customer not in told
 
 
 def plan_and_change(project: Project, marts: dict[str, str]) -> None:

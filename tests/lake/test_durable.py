@@ -10,7 +10,6 @@ import pytest
 from lake.durable import PRIVATE, delete_durably, move_durably, write_durably
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.checkpoint import (
-    GIVEN_UP,
     IDENTITY,
     UNFINISHED,
     checkpoint_id,
@@ -18,8 +17,8 @@ from lake.streams.checkpoint import (
     query_id,
 )
 from lake.streams.consistency import disagreements
+from lake.streams.given_up import GIVEN_UP, given_up
 from lake.streams.rewind import BEGUN, Place
-from lake.streams.supervisor import given_up
 from lake.tables.lake import Lake
 from lakehouse.operate.savepoints import savepoints
 from lakehouse.runtime.broker import left_over_broker

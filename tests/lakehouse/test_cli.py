@@ -77,7 +77,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("demo", "up", "bronze", "silver", "gold", "publish", "generate", "create-topics"),
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
-        *("init", "plan", "produce", "consume", "backup", "restore", "pause", "resume"),
+        *("init", "plan", "produce", "consume", "backup", "restore", "pause", "resume", "sinks"),
     }
     parts = [
         each
@@ -304,7 +304,7 @@ def test_forget_asks_first_and_fails_if_anything_is_left(
     users = load_topics(SHOP_TOPICS).topics["users"]
     who = Person(users, {"42": "-7", "43": "-8"}, {"emailAddress": {"her@example.org"}})
     for name in (
-        "lakehouse.runtime.run.spark_session",
+        "lakehouse.erasure.follow.session",
         "gold.catalog.register",
         "lakehouse.up.sql_endpoint",
     ):

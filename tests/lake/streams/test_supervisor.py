@@ -26,8 +26,9 @@ from bronze.ingest import ingest
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.batches import Batches
 from lake.streams.checkpoint import BatchSpan, Running, claim, newest_batch, start_query
+from lake.streams.given_up import GIVEN_UP, given_up
 from lake.streams.job import await_streams
-from lake.streams.supervisor import GIVEN_UP, Stream, given_up
+from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.runtime.broker import Broker

@@ -6,8 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lake.settings.settings import LakeSettings
+from lake.tables.arrow import NEW
 from lake.tables.lake import Lake
-from lake.tables.spec import TableSpec
+from lake.tables.spec import CHANGE_FEED, TableSpec
 from lake.tables.table import Table, files_of_each
 from pulsar_spark.schema import Column
 
@@ -64,3 +65,42 @@ def test_a_table_takes_over_the_rows_of_another(
     swap.commit()
     assert other.arrow.column("id").to_pylist() == [1]
     assert other.files().rows == 1
+
+
+@pytest.mark.parametrize("has_vectors", [True, False])
+def test_the_feed_is_exact_unless_a_version_changes_rows_by_deletion_vectors_only(
+    spark: SparkSession, settings: LakeSettings, has_vectors: bool
+) -> None:
+    """Where it is exact, the last change of each key in the feed gives the rows of the version."""
+    properties = {**CHANGE_FEED, "delta.enableDeletionVectors": str(has_vectors).lower()}
+    table = Lake(settings).table(replace(SPEC, properties=properties))
+    table.create()
+    place = f"delta.`{table.path}`"
+    for statement in (
+        f"INSERT INTO {place} SELECT * FROM range(100)",
+        f"DELETE FROM {place} WHERE id % 10 = 0",
+        f"UPDATE {place} SET id = id + 1000 WHERE id < 5",
+        f"MERGE INTO {place} AS t USING (SELECT id FROM range(50, 120)) AS s ON t.id = s.id "
+        "WHEN MATCHED AND s.id < 60 THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+        f"OPTIMIZE {place}",
+        f"REORG TABLE {place} APPLY (PURGE)",
+        f"RESTORE TABLE {place} TO VERSION AS OF 3",
+    ):
+        spark.sql(statement)
+    rows = {0: set[int]()}
+    for version in range(1, table.newest_version() + 1):
+        rows[version] = {row.id for row in table.rows(spark, version).collect()}
+        if table.has_changes(version):
+            changes = table.arrow.last_changes(version, version, ["id"], ["id"], (10**6, 10**9))
+            assert changes is not None
+            found = set(rows[version - 1])
+            for row in changes.to_pylist():
+                change = found.add if row["_change_type"] in NEW else found.discard
+                change(row["id"])
+            assert (found == rows[version]) >= bool(table.is_exact(version)), version
+        else:
+            assert rows[version] == rows[version - 1]
+            assert table.is_exact(version)
+    if not has_vectors:
+        assert all(map(table.is_exact, rows))
+    assert table.is_exact(len(rows)) is None

@@ -16,9 +16,9 @@ EVENTS = 'kind = "events"\n'
 @pytest.mark.parametrize(
     ("was", "becomes", "says"),
     [
-        (KEY, f"{KEY}topic = 5\n", ":5: topics.users.topic: must be the name of a topic or a list"),
+        (KEY, f"{KEY}topic = 5\n", ":5: topics.users.topic: must be the name of a topic, not 5"),
         (KEY, f"{KEY}topic = []\n", ":5: topics.users.topic: is an empty list"),
-        (KEY, f"{KEY}topic = ['a', 5]\n", "must be the name of a topic or a list of names, not 5"),
+        (KEY, f"{KEY}topic = ['a', 5]\n", "must be the name of a topic, not 5"),
         (KEY, f"{KEY}topic = ['a', 'a']\n", "has 'a' twice, so each message would be stored"),
         (KEY, f"{KEY}topic = ['a', 'b']\n", "topic 'users' has several topics, so it needs a"),
         (KEY, f"{KEY}pattern = 'a.*'\n", "topic 'users' has several topics, so it needs a"),

@@ -20,7 +20,7 @@ from bronze.ingest import subscription
 from gold.sql_client import SqlError
 from lake.settings.settings import SHOP_DBT, LakeSettings, load_settings
 from lake.streams.checkpoint import IDENTITY, UNFINISHED, claim
-from lake.streams.supervisor import GIVEN_UP
+from lake.streams.given_up import GIVEN_UP
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lakehouse.operate import doctor

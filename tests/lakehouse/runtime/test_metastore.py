@@ -2,20 +2,18 @@
 
 import json
 import os
-import secrets
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import chown, rmtree
-from tempfile import mkdtemp
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from postgres_server import PASSWORD, run, serving
 from s3_server import BUCKET, S3Server
 
 from lake.settings.settings import LakeSettings, load_settings
@@ -32,8 +30,6 @@ from lakehouse.runtime.metastore import (
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import SettingsError
 
-PASSWORD = f"canary-{secrets.token_urlsafe(12)}"
-PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=None)
 REGISTER = """
 import json
 from lake.settings.settings import load_settings
@@ -59,45 +55,17 @@ class Postgresql(NamedTuple):
     port: int
 
     def rows(self, sql: str) -> list[str]:
-        """Return the rows that `psql` finds, one line each."""
-        assert PROGRAMS is not None
-        done = run(
-            *(PROGRAMS / "psql", "-At", "-h", "127.0.0.1", "-p", str(self.port), "-U", "hive"),
-            *("-d", "postgres", "-c", sql),
-            env={**os.environ, "PGPASSWORD": PASSWORD},
-        )
-        return done.stdout.splitlines()
-
-
-def run(*command: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert PASSWORD not in done.stdout + done.stderr
-    assert done.returncode == 0, done.stderr
-    return done
+        """Return the rows that a query finds, as texts."""
+        address = f"postgresql://hive:{PASSWORD}@127.0.0.1:{self.port}/postgres"
+        with psycopg.connect(address, autocommit=True) as connection:
+            return ["|".join(map(str, row)) for row in connection.execute(sql).fetchall()]
 
 
 @pytest.fixture
 def postgresql() -> Iterator[Postgresql]:
     """A separate server, whose user `hive` has a password."""
-    if PROGRAMS is None:
-        pytest.skip("PostgreSQL is not installed (Debian package postgresql)")
-    who = {"user": "postgres"} if os.geteuid() == 0 else {}  # it does not run as root
-    folder = Path(mkdtemp())
-    (folder / "password").write_text(PASSWORD)
-    if who:
-        for place in (folder, folder / "password"):
-            chown(place, "postgres")
-    login = ["--username=hive", f"--pwfile={folder / 'password'}", "--auth=scram-sha-256"]
-    run(PROGRAMS / "initdb", "-D", folder / "data", "--no-sync", *login, cwd=folder, **who)
-    port = free_port()
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -F"
-    control = [PROGRAMS / "pg_ctl", "-D", folder / "data", "-w"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # the server keeps them
-    start = [*control, "-l", folder / "log", "-o", options, "start"]
-    subprocess.run(start, check=True, cwd=folder, **quiet, **who)  # type: ignore[call-overload]
-    yield Postgresql(port)
-    run(*control, "-m", "immediate", "stop", cwd=folder, **who)
-    rmtree(folder)
+    with serving("hive") as server:
+        yield Postgresql(server.port)
 
 
 def private(file: Path, content: str) -> Path:
