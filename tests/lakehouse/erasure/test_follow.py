@@ -63,6 +63,7 @@ url_env = "FOLLOWING_DB"
 CANARY, NAME = "canary-4711", "Canaryname"
 
 
+@pytest.mark.nightly
 def test_the_deletion_of_a_person_is_sent_and_the_sinks_go_on(
     spark: SparkSession,
     broker: Broker,

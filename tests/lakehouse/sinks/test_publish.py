@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import Row, SparkSession
 from shop_lake import ShopLake
 from topic import declared
@@ -12,6 +14,7 @@ from topic import declared
 from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
+from lake.tables.spec import CHANGE_FEED
 from lakehouse.messages.publish import create_topics
 from lakehouse.operate.plan import refused_sinks
 from lakehouse.operate.status import lake_status
@@ -133,6 +136,7 @@ def paid(number: int, account: str, amount: str) -> dict[str, Any]:
     return {"id": number, "account": account, "amount": amount, "at": f"2026-01-0{number}"}
 
 
+@pytest.mark.nightly
 def test_declared_sinks_follow_their_tables_row_by_row(bank: Bank) -> None:
     debits = f"persistent://bank/{bank.namespace}/transactions.debits"
     bank.turn(
@@ -236,10 +240,42 @@ def test_what_cannot_be_published_is_refused_when_the_sink_starts(
     refused(mart, twice, LakehouseError)
 
 
-def test_a_sink_waits_for_a_mart_that_is_not_built_yet(bank: Bank, tmp_path: Path) -> None:
-    text = TOPICS + '[publish.m]\nfrom = "gold.later"\nkey = ["id"]\n'
+def test_a_sink_waits_for_a_mart_and_sends_what_each_publication_changes(
+    bank: Bank, tmp_path: Path
+) -> None:
+    text = TOPICS + '[publish.m]\nfrom = "gold.later"\nkey = ["id"]\ndeletes = { field = "op" }\n'
     lake = Lake(bank.settings, declared(tmp_path, text))
-    [stream] = publish_sinks(bank.spark, lake, chosen(lake.topics)[0], available_now=True)
-    await_streams([stream])
+
+    def run() -> list[tuple[str, str, Any]]:
+        """Publish what has changed, and return all messages."""
+        sinks = publish_sinks(bank.spark, lake, chosen(lake.topics)[0], available_now=True)
+        await_streams(sinks)
+        if not lake.named("gold", "later").exists():
+            return []
+        told = [(row.key, json.loads(row.payload)) for row in bank.sent("m")]
+        return [(key, content["op"], content.get("n")) for key, content in told]
+
+    def build(*rows: tuple[int, int], mode: Any = "overwrite") -> None:
+        """Build a table, and publish it as gold does: its files are linked into the mart."""
+        built, mart = lake.named("gold_build", "later"), lake.named("gold", "later")
+        ids, numbers = zip(*rows, strict=True)
+        table = pa.table({"id": pa.array(ids, pa.int64()), "n": pa.array(numbers, pa.int64())})
+        write_deltalake(built.path, table, mode=mode)
+        schema = built.log().schema()
+        DeltaTable.create(mart.path, schema=schema, mode="ignore", configuration=CHANGE_FEED)
+        swap = mart.swap_from(built)
+        swap.link()
+        swap.commit()
+
+    assert run() == []
     [state] = sink_states(lake)
     assert state.note == "waits for the table gold.later"
+    build((1, 10), (2, 20), (3, 30))
+    first = [("1", "c", 10), ("2", "c", 20), ("3", "c", 30)]
+    assert sorted(run()) == first
+    build((1, 10), (2, 21), (4, 40))
+    build((5, 50), mode="append")
+    then = [("2", "u", 21), ("3", "d", None), ("4", "c", 40), ("5", "c", 50)]
+    assert sorted(run()[3:]) == then
+    build((1, 10), (2, 21), (4, 40), (5, 50))  # the same rows in other files
+    assert len(run()) == 7
