@@ -36,7 +36,6 @@ WRITER = "lakehouse.checkpoint"
 IDENTITY = "lakehouse.json"
 READER = "reader"
 LOCK = "lakehouse.lock"
-
 UNFINISHED = "lakehouse.unfinished"
 TOGETHER = (
     "Restore the table and the checkpoint from the same backup, or start over with "

@@ -216,7 +216,7 @@ sku = { type = "string", path = "lines.sku" }
         ),
         ('id = "long"', 'id = "long"\nlines = "string"', "which is within the field"),
         ('key = ["id"', 'schema = "string"\nkey = ["id"', "a bare value has no array"),
-        ("explode = { path", "explode = { names", "explode.path: Field required"),
+        ("explode = { path", "explode = { names", "explode.names: unknown key"),
     ],
 )
 def test_an_array_that_cannot_be_exploded_is_refused(
