@@ -160,6 +160,8 @@ NAMES = {
     "view": "seen",
     "column": "name",
     "type": "string",
+    "join": "pairs",
+    "prefix": "other",
 }
 
 
@@ -167,8 +169,8 @@ def declared(names: dict[str, str]) -> dict[str, Any]:
     """Return a declaration with a name in every place that takes one."""
     users = {"kind": "changelog", "key": ["id"], "fields": {"id": "long"}}
     orders = {
-        **{"kind": "events", "key": ["id"]},
-        "fields": {"id": "long", "userId": "long", names["field"]: "string"},
+        **{"kind": "events", "key": ["id"], "event_time": "at"},
+        "fields": {"id": "long", "userId": "long", "at": "timestamp", names["field"]: "string"},
         "lookups": {names["lookup"]: {"topic": "users", "on": "userId"}},
     }
     seen = {
@@ -176,7 +178,15 @@ def declared(names: dict[str, str]) -> dict[str, Any]:
         "columns": {"id": "bigint", names["column"]: names["type"]},
         "sources": {"users": ["id"]},
     }
-    return {"topics": {"users": users, names["topic"]: orders}, "views": {names["view"]: seen}}
+    pairs = {
+        **{"left": names["topic"], "right": names["topic"], "prefix": names["prefix"]},
+        **{"on": {names["field"]: names["field"]}, "within": {"after": "1 hour"}},
+    }
+    return {
+        "topics": {"users": users, names["topic"]: orders},
+        "views": {names["view"]: seen},
+        "joins": {names["join"]: pairs},
+    }
 
 
 def test_each_kind_of_name_is_accepted() -> None:
