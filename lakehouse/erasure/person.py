@@ -188,11 +188,11 @@ class Search:
             for name, spec in self._topic.fields.items():
                 if spec.personal:
                     texts = texts_in(F.col(snake_case(name)), spec.kind.as_column())
-                    value = F.trim(F.explode(texts)).alias("value")
-                    own = {row[0] for row in theirs.select(value).distinct().collect()}
+                    hers, of_others = (_trimmed(each, texts) for each in (theirs, others))
+                    own = {row[0] for row in hers.distinct().collect()}
                     own = {text for text in own if text and len(text) >= SHORTEST}
                     is_own = F.col("value").isin([*own])
-                    shared = others.select(value).where(is_own).distinct().collect()
+                    shared = of_others.where(is_own).distinct().collect()
                     person.values[name] = own - {row[0] for row in shared}
             return person
         finally:
@@ -297,6 +297,11 @@ class Search:
             }
         )  # hashes of personal fields are not needed here
         return Decoder(bare, schemas).rows(messages)
+
+
+def _trimmed(rows: DataFrame, texts: Column) -> DataFrame:
+    """The texts of all rows, in the column `value`."""
+    return rows.select(F.explode(texts).alias("value")).select(F.trim("value").alias("value"))
 
 
 def _key_of(topic: Topic, names: Iterable[str], key: str | None) -> str | None:

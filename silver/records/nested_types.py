@@ -40,6 +40,18 @@ def nested_read_type(kind: FieldType) -> str:
     return read_type(kind)
 
 
+def variants(kind: FieldType) -> str:
+    """The type with variants in place of the scalars. They keep the JSON types of values."""
+    match kind.name:
+        case "struct":
+            return f"struct<{','.join(f'`{name}`:{variants(part)}' for name, part in kind.parts)}>"
+        case "array":
+            return f"array<{variants(kind.element)}>"
+        case "map":
+            return f"map<string,{variants(kind.element)}>"
+    return "variant"
+
+
 def is_nested_converted(kind: FieldType) -> bool:
     """Whether a value must be converted after `from_json` has read it."""
     if kind.is_scalar:

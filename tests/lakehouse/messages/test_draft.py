@@ -126,7 +126,8 @@ def test_fields_of_a_schema_are_those_of_the_registry(
     client = settings.connection.client()
     producer = client.create_producer(topic.name, schema=AvroSchema(Person))
     home = Address(city="Lyon", height=1.5)
-    producer.send(Person(id=1, name="Ada", home=home, names=["A"]), partition_key="1")
+    person = Person(id=1, name="Ada", home=home, work=home, names=["A"], places={"a": home})
+    producer.send(person, partition_key="1")
     client.create_producer(
         LiveTopic(settings, "numbers", 1).name, schema=pulsar.schema.StringSchema()
     ).send("x", partition_key="a")

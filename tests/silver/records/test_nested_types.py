@@ -191,4 +191,4 @@ def test_silver_and_plain_python_decode_the_same_payloads(
     odd = [*differences(fields, payloads, rows)]
     assert not odd, "\n".join([f"{len(odd)} differ", *map(str, fields.items()), *odd[:5]])
     refused = sum(row["_reason"] is not None for row in rows)
-    assert PAYLOADS // 10 < refused < PAYLOADS // 2
+    assert PAYLOADS // 10 < refused < PAYLOADS * 3 // 4
