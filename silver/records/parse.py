@@ -67,6 +67,7 @@ CORRUPT = "_corrupt"
 # The names of the list and the mark around a nested row. No payload can have them by intention.
 LIST, MARK = (f"{name}_{secrets.token_hex(8)}" for name in ("rows", "end"))
 UPSERTS = ("c", "u", "r")
+ANY = "*"  # for any name: the keys of a map
 
 
 def steps(topic: Topic, schemas: Schemas) -> list[dict[str, Column]]:
@@ -328,8 +329,14 @@ def has_plain(topic: Topic) -> bool:
 
     Elsewhere in the payload, a text may have the name of a decimal, such as the key of a map.
     """
-    decimals = [has_decimals(topic, name) for name in topic.payload_fields]
-    return topic.is_nested and any(decimals) and not all(decimals)
+    if not topic.is_nested:
+        return False
+    decimals, others = set[str](), set[str]()
+    for name, spec in topic.payload_fields.items():
+        for own, holder, _ in spec.kind.scalars(topic.place(name)[-1]):
+            known = decimals if has_decimals(topic, name) else others
+            known |= {ANY} if holder == "map" else {own} if holder is None else set()
+    return bool(decimals) and (ANY in others or bool(decimals & others))
 
 
 def has_decimals(topic: Topic, name: str) -> bool:
