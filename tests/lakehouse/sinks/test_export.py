@@ -568,6 +568,7 @@ def test_columns_and_keys_that_the_lake_lacks_are_refused(make: Make, tmp_path: 
         (f"host=127.0.0.1 port={{port}} user=keeper password={PASSWORD}x", "password auth"),
         (f"{PASSWORD}", "does not hold the address"),
     ],
+    ids=["none", "unknown key", "no server", "wrong password", "no address"],
 )
 def test_no_error_contains_the_password(
     make: Make,
