@@ -262,7 +262,8 @@ def _lacks_string(place: Place, kind: FieldType) -> Column:
         return ~F.schema_of_variant(part).isin("STRING", "VOID") if is_text(scalar) else None
 
     has_other = cast(Column, any_part(at(parsed, place), kind, is_other))
-    return F.coalesce(parsed.getField(CORRUPT).isNotNull() | has_other, F.lit(False))
+    found = F.coalesce(parsed.getField(CORRUPT).isNotNull() | has_other, F.lit(False))
+    return F.col("_odd") & found
 
 
 def misfit_of(topic: Topic, name: str) -> Column:
