@@ -314,8 +314,12 @@ def _at(join: Join, key: str, what: str) -> Misplaced:
 
 
 def _columns(topic: Topic) -> dict[str, str]:
-    """The columns of a topic's fields and hashes, with their types."""
-    fields = {snake_case(name): sql_type(spec) for name, spec in topic.fields.items()}
+    """The columns of a topic's fields and hashes, with their types.
+
+    Fields with parts are left out: the rows of a view are compared by their values.
+    """
+    single = {name: spec for name, spec in topic.fields.items() if spec.kind.is_scalar}
+    fields = {snake_case(name): sql_type(spec) for name, spec in single.items()}
     return fields | {hash_column(name): "string" for name in topic.hashed}
 
 

@@ -71,6 +71,15 @@ def test_a_join_is_a_view_with_the_fields_of_both_events(tmp_path: Path) -> None
     assert topics.joined["answered"].is_missing == "answers_place IS NULL"
 
 
+def test_fields_with_parts_are_not_among_the_columns(tmp_path: Path) -> None:
+    text = CALLS.replace(
+        "late = {", 'words = "array<string>"\nplan = "struct<a: int>"\nlate = {'
+    ).replace('who = "string"', 'who = { type = "string", path = "caller.name" }', 1)
+    [view] = declared(tmp_path, text + JOIN).kept_views()
+    assert view.columns["who"] == "string"
+    assert not {"answers_words", "answers_plan"} & {*view.columns}
+
+
 def test_gold_sees_as_much_of_the_fields_as_of_the_topics(tmp_path: Path) -> None:
     topics = declared(tmp_path, CALLS + JOIN)
     [view] = topics.kept_views()
