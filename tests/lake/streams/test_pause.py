@@ -20,6 +20,7 @@ from lake.topics.topic_file import TopicFile
 from lakehouse.operate import doctor
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
+from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import CheckpointError
 
 QUERY = "bronze.one"
@@ -50,6 +51,7 @@ def test_a_note_is_kept_until_it_is_deleted_even_if_it_is_torn(tmp_path: Path) -
 def test_a_paused_stream_reads_nothing_and_then_continues_exactly_once(
     spark: SparkSession, broker: Broker, settings: LakeSettings
 ) -> None:
+    settings = settings.model_copy(update={"metrics_port": free_port()})  # the state is for probes
     one, two = (LiveTopic(settings, name, 1) for name in ("one", "two"))
     lake = Lake(settings, TopicFile(topics={**one.topics.topics, **events("two").topics}))
 

@@ -69,7 +69,7 @@ def test_types_keys_and_kinds_come_from_a_sample(
     assert {*found.topics} == {"device_readings", "sensors", "words"}
     readings = found.topics["device_readings"]
     assert (readings.topic, readings.kind, readings.key) == (
-        *("device-readings", "events"),
+        *(("device-readings",), "events"),
         ["readingId"],
     )
     assert (readings.partitions, readings.event_time) == (2, "measuredAt")
