@@ -114,8 +114,7 @@ def refuse_other_address(lake: Lake, topic: str) -> None:
             f"The topic {topic} is declared as {address}, but bronze.{topic} holds messages of "
             f"{others[0]}, and positions do not order the messages of two topics. Name the former "
             "address again (the key 'topic' or 'pattern' in the topic file, or the setting "
-            "pulsar_namespace), "
-            "or declare the new topic under another name."
+            "pulsar_namespace), or declare the new topic under another name."
         )
         raise CheckpointError(message)
 

@@ -5,7 +5,7 @@ its broker and its SQL endpoint listen, so commands in the folder of a project f
 and clients stay connected over restarts. `lakehouse up` writes the file. The cache folder, which
 all projects of a user share, lists the homes that have one.
 
-A port that a setting names is used as it is.
+A port that a setting names is used unchanged.
 """
 
 import hashlib

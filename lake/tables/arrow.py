@@ -21,7 +21,7 @@ from lake.tables.spec import APPEND_ONLY
 FEW_FILES = 32
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
-NEW = ("insert", "update_postimage")  # changes that give the row as it is after the version
+NEW = ("insert", "update_postimage")  # changes with the row after the version
 Most = tuple[int, int]  # rows, and bytes in memory
 
 

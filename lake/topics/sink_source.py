@@ -15,7 +15,7 @@ from lake.topics.topic import OWN_COLUMNS, Topic, hash_column, snake_case
 if TYPE_CHECKING:
     from lake.topics.topic_file import TopicFile
 
-# Schemas without tables for readers, or whose tables have no changes: each message stays as it is.
+# Schemas without tables for readers, or whose tables never change a row.
 RESERVED = re.compile(r"(bronze|gold_build\w*|cut_\w+)\.")
 
 

@@ -272,7 +272,7 @@ def _bytes(cell: str) -> bytes:
 
 
 def _nested(kind: FieldType, cell: str) -> str:
-    """A cell with JSON, as it is written."""
+    """A cell that holds JSON, unchanged."""
     odd = misfit(kind, read_value(cell), "value")
     if odd:
         raise ValueError(odd)

@@ -92,7 +92,7 @@ def back_up(lake: Lake, folder: Path, project: Path) -> BackupResult:
 
 
 def release_backup(lake: Lake, folder: Path) -> None:
-    """Let the broker drop the messages that it keeps for a backup. The backup stays as it is.
+    """Let the broker drop the messages that it keeps for a backup, which does not change.
 
     Raises:
         SettingsError: there is no complete backup in the folder.

@@ -1,4 +1,4 @@
-"""Tests that systemd is told the state, and that nothing happens without it."""
+"""Tests that systemd receives the state, and that nothing is sent without systemd."""
 
 import socket
 import tempfile

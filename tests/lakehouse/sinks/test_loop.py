@@ -15,7 +15,7 @@ from pulsar_spark.errors import LakehouseError
 
 
 class Work:
-    """A batch that does what it is told, and notes that it was released."""
+    """A batch that follows the script of a test, and notes when it is released."""
 
     def __init__(self, *results: bool | Exception) -> None:
         self.results = list(results)
