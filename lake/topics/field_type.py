@@ -7,7 +7,7 @@ A topic file writes them as `long`, `decimal(12,2)`, `array<T>`, `struct<name: T
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -69,6 +69,21 @@ class FieldType(_Parts):
         if self.is_scalar:
             yield name, None, self
 
+    def ddl(self, scalar: Callable[[FieldType], str], quote: str = "`") -> str:
+        """The type in Spark's DDL, with a type for each scalar.
+
+        Args:
+            scalar: gives the type of a scalar.
+            quote: what stands around the names of members.
+        """
+        if self.is_scalar:
+            return scalar(self)
+        parts = ((name, part.ddl(scalar, quote)) for name, part in self.parts)
+        if self.name == "struct":
+            return f"struct<{','.join(f'{quote}{name}{quote}:{part}' for name, part in parts)}>"
+        [(_, part)] = parts
+        return f"{self.name}<{'string,' if self.name == 'map' else ''}{part}>"
+
     def __str__(self) -> str:
         if self.is_scalar:
             return self.name
@@ -84,14 +99,8 @@ def snake_case(name: str) -> str:
 
 def column_type(kind: FieldType) -> str:
     """The column type of a declared type. Members of structs are named as columns are."""
-    match kind.name:
-        case "struct":
-            return f"struct<{','.join(f'{snake_case(n)}:{column_type(k)}' for n, k in kind.parts)}>"
-        case "array":
-            return f"array<{column_type(kind.element)}>"
-        case "map":
-            return f"map<string,{column_type(kind.element)}>"
-    return {"timestamp_ms": "timestamp", "long": "bigint"}.get(kind.name, kind.name)
+    others = {"timestamp_ms": "timestamp", "long": "bigint"}
+    return kind.as_column().ddl(lambda each: others.get(each.name, each.name), quote="")
 
 
 @lru_cache(maxsize=1000)

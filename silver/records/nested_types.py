@@ -28,28 +28,12 @@ Test = Callable[[Column, FieldType], Column | None]
 
 def nested_read_type(kind: FieldType) -> str:
     """The type with which `from_json` reads a field."""
-    match kind.name:
-        case "struct":
-            return (
-                f"struct<{','.join(f'`{n}`:{nested_read_type(part)}' for n, part in kind.parts)}>"
-            )
-        case "array":
-            return f"array<{nested_read_type(kind.element)}>"
-        case "map":
-            return f"map<string,{nested_read_type(kind.element)}>"
-    return read_type(kind)
+    return kind.ddl(read_type)
 
 
 def variants(kind: FieldType) -> str:
     """The type with variants in place of the scalars. They keep the JSON types of values."""
-    match kind.name:
-        case "struct":
-            return f"struct<{','.join(f'`{name}`:{variants(part)}' for name, part in kind.parts)}>"
-        case "array":
-            return f"array<{variants(kind.element)}>"
-        case "map":
-            return f"map<string,{variants(kind.element)}>"
-    return "variant"
+    return kind.ddl(lambda _: "variant")
 
 
 def is_nested_converted(kind: FieldType) -> bool:

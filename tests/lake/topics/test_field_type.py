@@ -2,7 +2,7 @@
 
 import pytest
 
-from lake.topics.field_type import FieldType, field_type
+from lake.topics.field_type import FieldType, column_type, field_type
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,13 @@ def test_scalars_have_the_names_that_they_follow_in_json() -> None:
     ]
     assert [*field_type("map<string, date>").scalars("f")] == [("f", "map", FieldType("date"))]
     assert [*field_type("long").scalars("f")] == [("f", None, FieldType("long"))]
+
+
+def test_the_ddl_names_members_as_in_json_and_columns_as_in_silver() -> None:
+    kind = field_type("struct<aB: long, at: array<timestamp_ms>, m: map<string, struct<c: int>>>")
+    assert kind.ddl(str) == (
+        "struct<`aB`:long,`at`:array<timestamp_ms>,`m`:map<string,struct<`c`:int>>>"
+    )
+    assert column_type(kind) == (
+        "struct<a_b:bigint,at:array<timestamp>,m:map<string,struct<c:int>>>"
+    )
