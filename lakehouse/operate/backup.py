@@ -24,7 +24,7 @@ from lake.tables.lake import Lake
 from lake.tables.storage import require_folder
 from lake.tables.version_files import files_of_version
 from lakehouse.operate.backup_store import LAYOUT, Backup, BackupStore, Stored
-from lakehouse.operate.moment import Moment, keeps, subscribe, take_moment
+from lakehouse.operate.moment import Moment, hold, take_moment
 from lakehouse.operate.project_files import PREFIX, project_files, secret_files, variables
 from lakehouse.runtime.broker import left_over_broker
 from lakehouse.sql.users import users_file
@@ -162,19 +162,7 @@ def _hold(lake: Lake, moment: Moment, backup: str) -> list[str]:
     with PulsarAdmin(lake.settings.connection) as admin:
         for topic in moment.topics:
             pin = pin_of(str(reader_id(lake.settings, query_name(topic))), backup)
-            for partition, position in moment.positions(lake, topic, admin):
-                kept = admin.subscription(partition, pin)
-                if kept is None or kept > position:  # new, or the lake has gone back since
-                    subscribe(admin, partition, pin, position)
-                    kept = admin.subscription(partition, pin)
-                if kept is None or not keeps(lake, moment, topic, partition, kept, position):
-                    message = (
-                        f"{partition}: the broker has dropped messages after {position} that "
-                        "silver has not read yet, so a restored lake could not continue. Let "
-                        "silver catch up."
-                    )
-                    raise LakehouseError(message)
-                partitions.append(partition)
+            partitions += hold(admin, lake, moment, topic, pin, also_earlier=True)
     return partitions
 
 

@@ -131,22 +131,47 @@ def take_moment(lake: Lake, what: str) -> Moment:
     )
 
 
-def hold(admin: PulsarAdmin, lake: Lake, moment: Moment, topic: str, name: str) -> None:
+def hold(
+    admin: PulsarAdmin,
+    lake: Lake,
+    moment: Moment,
+    topic: str,
+    name: str,
+    *,
+    also_earlier: bool = False,
+) -> list[str]:
     """Make the broker keep the messages of a topic after a moment, by a subscription.
 
+    Args:
+        admin: the broker.
+        lake: the lake.
+        moment: the moment.
+        topic: the topic's declared name.
+        name: the name of the subscription.
+        also_earlier: whether a subscription that exists and stands at the moment or before it
+            stays where it is. Otherwise it is replaced.
+
+    Returns:
+        The partitions of the topic.
+
     Raises:
-        LakehouseError: the broker has dropped some of them already.
+        LakehouseError: the broker has dropped some of the messages already.
     """
+    partitions = []
     for partition, position in moment.positions(lake, topic, admin):
-        subscribe(admin, partition, name, position)
-        kept = admin.subscription(partition, name)
-        if kept is None or not keeps(lake, moment, topic, partition, kept, position):
+        kept = admin.subscription(partition, name) if also_earlier else None
+        if kept is None or kept > position:
+            subscribe(admin, partition, name, position)
+            kept = admin.subscription(partition, name)
+        if kept is None or not _keeps(lake, moment, topic, partition, kept, position):
             message = (
                 f"{partition}: the broker has dropped messages after {position} that "
                 "silver has not read yet, so the lake could not be restored to that point. "
                 "Let silver catch up."
             )
             raise LakehouseError(message)
+        partitions.append(partition)
+    return partitions
 
 
 def interrupted_command(settings: LakeSettings) -> str | None:
@@ -206,7 +231,7 @@ def subscribe(admin: PulsarAdmin, partition: str, name: str, position: Position)
     admin.create_subscription(partition, name, position)
 
 
-def keeps(
+def _keeps(
     lake: Lake, moment: Moment, topic: str, partition: str, kept: Position, at: Position
 ) -> bool:
     """Whether the broker still has all messages of a partition after a position.
