@@ -1,13 +1,19 @@
 """Tests that a running lake is backed up, restored elsewhere and continued: each message once."""
 
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from live_shop import LiveShop, assert_right, until
+from live_shop import DEADLINE_SECONDS, LiveShop, assert_right, until
 from messages import user
+from project import LAKEHOUSE
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
@@ -21,6 +27,7 @@ from lakehouse.operate.backup_store import BackupStore
 from lakehouse.operate.moment import Moment
 from lakehouse.operate.restore import read_backup, require_empty, restore
 from lakehouse.runtime.broker import Broker
+from lakehouse.runtime.ports import free_port
 from lakehouse.sql.users import add_user, read_users
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import LakehouseError, SettingsError
@@ -79,6 +86,26 @@ def subscriptions(lake: ShopLake) -> dict[str, dict[str, Any]]:
         }
 
 
+@contextmanager
+def served(lake: ShopLake, log: Path) -> Iterator[None]:
+    """Run `lakehouse up` on a lake during the block, in another process, as on another machine.
+
+    In one Spark session, the queries of a restored lake would replace those of the former one.
+    """
+    names = ("pulsar_url", "pulsar_admin_url", "pulsar_namespace")
+    own = {name: str(getattr(lake.settings, name)) for name in names}
+    own |= {"home": str(lake.settings.home_dir), "sql_port": str(free_port())}
+    environment = {**os.environ, **{f"LAKEHOUSE_{name.upper()}": own[name] for name in own}}
+    with log.open("w") as said:
+        running = subprocess.Popen([LAKEHOUSE, "up"], env=environment, stdout=said, stderr=said)
+    try:
+        yield
+        assert running.poll() is None, log.read_text()
+    finally:
+        running.send_signal(signal.SIGINT)
+        running.wait(DEADLINE_SECONDS)
+
+
 def elsewhere(lake: ShopLake, home: Path) -> ShopLake:
     return ShopLake(lake.spark, lake.settings.model_copy(update={"home": home}))
 
@@ -109,12 +136,12 @@ def test_a_running_lake_is_restored_beside_itself_and_both_continue(
         after = subscriptions(lake)
         assert all(len(after[p]) == len(before[p]) + 1 for p in after), "the copy has its own"
 
-        more = start(copy)
-        until(lambda: batches(copy) > backup.silver_batch, "the copy to continue")
-        begun = batches(lake)
-        until(lambda: batches(lake) > begun + 2, "the lake to continue beside the copy")
-        sent = shop.stop()
-        for each in running + more:
+        with served(copy, tmp_path / "up.log"):
+            until(lambda: batches(copy) > backup.silver_batch, "the copy to continue")
+            begun = batches(lake)
+            until(lambda: batches(lake) > begun + 2, "the lake to continue beside the copy")
+            sent = shop.stop()
+        for each in running:
             each.stop()
     for each in (lake, copy):
         each.catch_up()
