@@ -30,6 +30,9 @@ soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and check that
 test-s3: $(VENV)/ready ## Test a lake in a bucket of a real S3 server: kills, cluster, metastore, forget
 	$(BIN)/python -m pytest -m s3
 
+test-compose: $(VENV)/ready ## Run docker-compose.yaml with kills and a restart; needs Docker and root
+	$(BIN)/python -m pytest -m nightly tests/e2e/test_compose_run.py
+
 nightly: $(VENV)/ready ## Run all tests, also the long ones: every crash point, 200 kills, chaos, S3
 	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
 		LAKEHOUSE_TRIGGERS=600 $(BIN)/python -m pytest -m "" \
@@ -63,9 +66,12 @@ sbom: $(VENV)/ready ## Write a bill of materials of the locked packages to dist/
 audit: $(VENV)/ready ## Look up known vulnerabilities of the locked packages on pypi.org
 	$(BIN)/pip-audit --strict --disable-pip --no-deps -r requirements.lock
 
-lock: $(VENV)/ready ## Resolve requirements.lock again, for the project and for Superset
+lock: $(VENV)/ready ## Resolve the lock files again, of the project, its images and Superset
 	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes --all-extras \
 		--no-annotate --no-header pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes --extra lineage \
+		--extra postgres --constraint requirements.lock --no-annotate --no-header \
+		pyproject.toml -o requirements-image.lock
 	$(BIN)/uv pip compile --universal --python-version 3.10 --generate-hashes \
 		--exclude-newer 2026-06-01 --no-annotate --no-header \
 		deploy/superset/requirements.in -o deploy/superset/requirements.lock
@@ -88,4 +94,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly bench-check keep-release superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills chaos soak test-s3 test-compose nightly bench-check keep-release superset test-superset lint sbom audit lock clean

@@ -9,6 +9,7 @@ from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
 from lake.tables.lake import Lake
+from silver.contract.tables import CUTS
 
 POLL_SECONDS = 2.0
 
@@ -16,6 +17,11 @@ POLL_SECONDS = 2.0
 def silver_versions(lake: Lake) -> dict[str, int]:
     """The newest version of each silver table, read from the file names in its log."""
     return {name: table.newest_version() for name, table in lake.tables("silver").items()}
+
+
+def has_snapshot(lake: Lake) -> bool:
+    """Whether silver has finished a batch, without which there is nothing to build gold from."""
+    return lake.table(CUTS).log().count() > 0
 
 
 def keep_fresh(
@@ -26,6 +32,7 @@ def keep_fresh(
 ) -> Iterator[BuildResult | GoldError]:
     """Build gold now, and again after each change of silver, until `stop` is set.
 
+    The first build waits until silver has finished a batch.
     A failed build changes nothing for readers. It is tried again at the next change of silver. The
     lock of gold is held while a build waits and runs. It is free while the caller handles a result.
 
@@ -57,7 +64,7 @@ def keep_fresh(
 
 def _wait_for_change(lake: Lake, seen: dict[str, int] | None, stop: Event) -> dict[str, int] | None:
     """Wait until the versions of silver differ from `seen`, and return them; None if stopped."""
-    while (versions := silver_versions(lake)) == seen:
+    while (versions := silver_versions(lake)) == seen or (seen is None and not has_snapshot(lake)):
         if stop.wait(POLL_SECONDS):
             return None
     return None if stop.is_set() else versions

@@ -50,17 +50,27 @@ def cache_file(
     Args:
         settings: name the cache folder.
         program: a name, such as `spark`.
-        jars: the folders of its jars. Their names or times change with their content.
+        jars: the folders of its jars.
         flags: the Java flags that it starts with, apart from those of `aot_flags`.
     """
     java = find_java()
     if (released_version(java) or 0) < FIRST_VERSION:
         return None
     release = release_file(java)
-    folders = [f"{folder} {folder.stat().st_mtime_ns}" for folder in jars]
-    content = "\n".join([release.read_text(), str(release.resolve()), *folders, *flags])
+    files = [line for folder in jars for line in _jars_in(folder)]
+    content = "\n".join([release.read_text(), str(release.resolve()), *files, *flags])
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return cache_folder(settings) / f"{program}-{digest}.aot"
+
+
+def _jars_in(folder: Path) -> list[str]:
+    """A line for each jar in a folder, with all that Java compares before it uses a cache.
+
+    The times are whole seconds, and the folder's own time is left out, because an image or a volume
+    that a folder is copied into keeps neither.
+    """
+    jars = [(file, file.stat()) for file in sorted(folder.glob("*.jar"))]
+    return [f"{file} {found.st_size} {int(found.st_mtime)}" for file, found in jars]
 
 
 def aot_flags(file: Path | None) -> tuple[str, ...]:

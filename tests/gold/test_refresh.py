@@ -6,7 +6,9 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from gold import refresh
 from gold.dbt.results import BuildResult
@@ -15,6 +17,7 @@ from gold.lock import alone
 from gold.refresh import keep_fresh
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
+from silver.contract.tables import CUTS
 
 DONE = BuildResult([])
 Run = Callable[[], BuildResult]
@@ -32,14 +35,19 @@ class ChangingLake(Lake):
         self.stop = Event()
         self.builds: list[Run] = []
         self.prepared = 0
-        self._version = 0
+        self.version = 0
+        self.snapshot_at = 0
         monkeypatch.setattr(refresh, "POLL_SECONDS", 0.01)
         monkeypatch.setattr(refresh, "silver_versions", self._silver)
+        monkeypatch.setattr(refresh, "has_snapshot", self._snapshot)
         monkeypatch.setattr(refresh, "prepare_build", self._prepare)
 
     def _silver(self, _: Lake) -> dict[str, int]:
-        self._version += 1
-        return {"events": self._version}
+        self.version += 1
+        return {"events": self.version}
+
+    def _snapshot(self, _: Lake) -> bool:
+        return self.version >= self.snapshot_at
 
     @contextlib.contextmanager
     def _prepare(self, _: Lake) -> Iterator[Prepared]:
@@ -59,6 +67,28 @@ def succeed() -> BuildResult:
 def fail() -> BuildResult:
     message = "a test failed"
     raise GoldError(message)
+
+
+def test_the_first_build_waits_for_a_batch_of_silver(lake: ChangingLake) -> None:
+    lake.snapshot_at = 4
+    built_at: list[int] = []
+
+    def build() -> BuildResult:
+        built_at.append(lake.version)
+        lake.stop.set()
+        return DONE
+
+    lake.builds = [build]
+    assert list(keep_fresh(lake, lake.stop)) == [DONE]
+    assert built_at == [4]
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_a_snapshot_is_a_row_of_silvers_cuts(tmp_path: Path, batches: int) -> None:
+    lake = Lake(LakeSettings(home=tmp_path))
+    rows = pa.table({"silver_batch": pa.array(range(batches), pa.int64())})
+    write_deltalake(lake.table(CUTS).path, rows)
+    assert refresh.has_snapshot(lake) is bool(batches)
 
 
 def test_each_build_gives_its_result_or_error_and_frees_the_lock_in_between(

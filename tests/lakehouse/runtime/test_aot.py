@@ -24,6 +24,7 @@ def settings(tmp_path: Path) -> LakeSettings:
 def jars(tmp_path: Path) -> list[Path]:
     folder = tmp_path / "jars"
     folder.mkdir()
+    (folder / "spark.jar").write_bytes(b"classes")
     return [folder]
 
 
@@ -64,11 +65,22 @@ def test_another_java_jar_or_flag_needs_another_cache(
     assert cache_file(settings, "spark", jars, ["-XX:+UseParallelGC"]) == known
     found = [known, cache_file(settings, "broker", jars, ["-XX:+UseParallelGC"])]
     found.append(cache_file(settings, "spark", jars, ["-XX:+UseSerialGC"]))
-    os.utime(jars[0], (1, 1))
+    os.utime(jars[0] / "spark.jar", (1, 1))
     found.append(cache_file(settings, "spark", jars, ["-XX:+UseParallelGC"]))
     (home / "release").write_text('JAVA_VERSION="25.0.3"\n')
     found.append(cache_file(settings, "spark", jars, ["-XX:+UseParallelGC"]))
     assert len({*found}) == len(found) == 5
+
+
+def test_a_cache_fits_the_copies_that_images_and_volumes_hold(
+    settings: LakeSettings, jars: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_java(tmp_path / "java", "25.0.2", monkeypatch)
+    known = cache_file(settings, "spark", jars, [])
+    jar = jars[0] / "spark.jar"
+    os.utime(jar, (int(jar.stat().st_mtime), int(jar.stat().st_mtime)))
+    os.utime(jars[0], (1, 1))
+    assert cache_file(settings, "spark", jars, []) == known
 
 
 def test_a_cache_is_used_once_it_exists_and_made_while_training(tmp_path: Path) -> None:
