@@ -50,3 +50,14 @@ def test_the_broker_has_the_version_of_the_embedded_one() -> None:
     version = re.search(r"pulsar-broker:([\d.]+)", lock)
     assert version
     assert SERVICES["pulsar"]["image"] == f"apachepulsar/pulsar:{version[1]}"
+
+
+def test_the_image_has_the_locked_packages_without_the_tools_of_developers() -> None:
+    pin = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+    everything, image = (
+        dict(pin.findall((ROOT / f"{name}.lock").read_text()))
+        for name in ("requirements", "requirements-image")
+    )
+    assert image.items() <= everything.items()
+    assert {"pyspark", "openlineage-python", "psycopg"} <= image.keys()
+    assert not {"pytest", "mypy", "playwright", "duckdb"} & image.keys()
