@@ -34,12 +34,20 @@ ADMIN = """#!/bin/sh
 exec python3 -c "from urllib.request import urlopen as ask
 print(ask('http://localhost:8080/admin/v2/brokers/health', timeout=8).read().decode())"
 """
+CONFIGURE = """#!/usr/bin/env python3
+# Stand-in of the program that puts environment variables into a configuration file.
+import os, re, sys
+text = open(sys.argv[1]).read()
+for name, value in os.environ.items():
+    text = re.sub(f"(?m)^{re.escape(name)}=.*", f"{name}={value}", text)
+open(sys.argv[1], "w").write(text)
+"""
 STANDALONE = """#!/bin/sh
 # Stand-in of Pulsar's launcher for `standalone`.
 shift
 exec /java/bin/java {flags} -Dio.netty.tryReflectionSetAccessible=true \\
   -Dlog4j2.configurationFile=/pulsar/log.properties -cp '/pulsar/lib/*' \\
-  org.apache.pulsar.PulsarStandaloneStarter --config /pulsar/standalone.conf \\
+  org.apache.pulsar.PulsarStandaloneStarter --config /pulsar/conf/standalone.conf \\
   --metadata-dir /pulsar/data/metadata --bookkeeper-dir /pulsar/data/bookkeeper "$@"
 """
 BROKER_IMAGE = f"""FROM {PYTHON}
@@ -50,7 +58,13 @@ RUN install -d -o 10000 /pulsar/data
 USER 10000
 WORKDIR /pulsar
 """
-OWN_ADDRESS = ("bindAddress", "advertisedAddress", "listeningInterface")
+OWN_ADDRESS = ("bindAddress=", "advertisedAddress=", "listeningInterface=")
+AS_IN_THE_IMAGE = """
+bindAddress=0.0.0.0
+advertisedAddress=
+brokerServicePort=6650
+webServicePort=8080
+"""
 
 
 def run(*command: Any, **options: Any) -> str:
