@@ -29,7 +29,7 @@ READINGS = """
     select measured_at::date::varchar, coalesce(site, 'unknown'), count(*), min(value), max(value),
         round(avg(value), 2)::decimal(12, 2)
     from read_csv('{sample}/readings.csv', types = {{'value': 'decimal(10, 2)'}})
-    left join read_csv('{sample}/sensors.csv') on sensor_id = id
+    left join read_csv('{sample}/sensors.csv') as sensors on sensor_id = sensors.id
     group by 1, 2 order by 1, 2"""
 SERVICES = ("pulsar", "streams", "gold")
 LINES = """
