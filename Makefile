@@ -5,6 +5,9 @@ PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 SUPERSET := .superset
+# The tests start hundreds of Python processes. Where nothing may write bytecode, each compiles every
+# module that it imports again.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile

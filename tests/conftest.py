@@ -6,6 +6,7 @@ two parallel processes, which take the tests group by group.
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -42,6 +43,9 @@ ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted s
 LONG = {"test_refine", "test_publish_table", "test_savepoints", "test_run", "test_materialized"}
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
+# Python would compile each module again in every process that the tests start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
 # The suite runs most code too seldom for the slower compiler to pay off as early as by default.
 os.environ["LAKEHOUSE_JAVA_OPTIONS"] = (
