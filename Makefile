@@ -22,7 +22,7 @@ test-fast: $(VENV)/ready ## Run the tests that need no Java
 	$(BIN)/python -m pytest -m "not jvm and not nightly"
 
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
-	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest tests/bronze/test_kills.py
+	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest -m "" tests/bronze/test_kills.py
 
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
 	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py

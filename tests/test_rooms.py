@@ -49,7 +49,7 @@ TESTED_BY = {
     "lakehouse/sinks/postgres/bookkeeping.py": "lakehouse/sinks/test_export.py",
     "lakehouse/sinks/postgres/writer.py": "lakehouse/sinks/test_export.py",
     "lakehouse/sinks/waiting.py": "lakehouse/sinks/test_export.py",
-    "lakehouse/operate/plan.py": "e2e/test_projects.py",
+    "lakehouse/operate/plan.py": "e2e/test_demo.py",
     "lakehouse/operate/restore.py": "lakehouse/operate/test_backup.py",
     "lake/settings/lineage.py": "lake/observe/test_lineage.py",
     "lake/settings/log_format.py": "lake/observe/test_logs.py",
