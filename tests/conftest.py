@@ -97,6 +97,12 @@ def fixtures_of(item: pytest.Item) -> Collection[str]:
 
 
 @pytest.fixture(scope="session")
+def is_nightly(request: pytest.FixtureRequest) -> bool:
+    """Whether nightly tests run, too. Some tests go further then, in the same lake."""
+    return "nightly" not in request.config.option.markexpr
+
+
+@pytest.fixture(scope="session")
 def suite_settings(tmp_path_factory: pytest.TempPathFactory) -> LakeSettings:
     """Settings of the suite's broker and session; tests use `settings`, which has its own lake."""
     return load_settings(
