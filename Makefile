@@ -24,6 +24,9 @@ test-fast: $(VENV)/ready ## Run the tests that need no Java
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest -m "" tests/bronze/test_kills.py
 
+mutations: $(VENV)/ready ## Plant known faults one by one, each of which a test must catch
+	$(BIN)/python tests/mutate.py
+
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
 	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py
 
@@ -91,4 +94,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos soak test-s3 nightly bench-check keep-release superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills mutations chaos soak test-s3 nightly bench-check keep-release superset test-superset lint sbom audit lock clean
