@@ -18,8 +18,9 @@ demo: $(VENV)/ready ## Run the whole pipeline on generated data and print the re
 test: $(VENV)/ready ## Run all tests except the long ones
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
-test-fast: $(VENV)/ready ## Run the tests that need no Java
-	$(BIN)/python -m pytest -m "not jvm and not nightly"
+test-fast: $(VENV)/ready ## Run the tests that need no Java, PostgreSQL or dbt
+	$(BIN)/python -m pytest -m "not jvm and not programs and not nightly" \
+		-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
 	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest -m "" tests/bronze/test_kills.py
@@ -40,6 +41,7 @@ nightly: $(VENV)/ready ## Run all tests, also the long ones: every crash point, 
 	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
 		LAKEHOUSE_TRIGGERS=600 $(BIN)/python -m pytest -m "" \
 		-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+	$(MAKE) mutations
 
 bench-check: $(VENV)/ready ## Compare the short benchmarks with the commit in benchmarks/baseline
 	$(BIN)/python -m benchmarks.check

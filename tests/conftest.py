@@ -1,7 +1,8 @@
 """Shared fixtures: one broker and one Spark session for all tests of a process.
 
-Tests that use them are marked `jvm`, those on an S3 server `s3`. `make test` runs the suite in
-two parallel processes, which take the tests group by group.
+Tests that use them are marked `jvm`, those on an S3 server `s3`, those that start other programs
+`programs`. `make test` runs the suite in two parallel processes, which take the tests group by
+group.
 """
 
 import os
@@ -38,9 +39,15 @@ from shop.generate import generate_shop
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
-E2E = Path(__file__).parent / "e2e"
 ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted somewhere
-LONG = {"test_refine", "test_publish_table", "test_savepoints", "test_run", "test_materialized"}
+# The files that take longest, in seconds on two idle cores. Others take at most 30 s.
+SECONDS = {
+    **{"test_materialized": 250, "test_demo": 150, "test_run": 90, "test_refine": 80},
+    **{"test_keeper": 80, "test_publish_table": 70, "test_tombstones": 60, "test_joins": 55},
+    **{"test_rebuild": 55, "test_ingest": 50, "test_metrics": 45, "test_schemas": 45},
+    **{"test_differential": 40, "test_addresses": 40, "test_computed": 40, "test_nested": 35},
+    **{"test_maintenance": 35, "test_quarantine": 35, "test_message_fields": 35},
+}
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
 # Python would compile each module again in every process that the tests start.
@@ -61,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
+        if "postgres" in fixtures_of(item):
+            item.add_marker(pytest.mark.programs)
         if uses_s3(item):  # building its server takes minutes
             item.add_marker(pytest.mark.s3)
             item.add_marker(pytest.mark.nightly)
@@ -69,8 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (
             group_of(item) != SHOP,
-            item.path.parent != E2E,
-            item.path.stem not in LONG,
+            -SECONDS.get(item.path.stem, 0),
         )
     )
 

@@ -38,6 +38,7 @@ def parse(target: str, folder: Path, given: dict[str, str]) -> subprocess.Comple
     )
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize(
     "target", ["cluster", pytest.param("databricks", marks=pytest.mark.nightly)]
 )
