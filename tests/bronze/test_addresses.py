@@ -100,7 +100,7 @@ def test_every_command_finds_a_topic_at_its_address(
         assert not any(admin.subscription(each, mine) for each in partitions)
 
 
-@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("partitions", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_landed_topic_cannot_get_another_address(
     spark: SparkSession,
     broker: Broker,

@@ -259,7 +259,7 @@ within = { after = "1 minute" }
 
 
 def test_a_join_follows_its_declaration_and_the_fields_of_its_topics(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, is_nightly: bool
 ) -> None:
     """With only one partner, the key is another one; a field is added to a topic and its joins."""
     lake = SilverLake(spark, tmp_path, declared(tmp_path, DECLARED + PAIR))
@@ -289,9 +289,10 @@ def test_a_join_follows_its_declaration_and_the_fields_of_its_topics(
     lake.refine()
     found = {(row["id"], row["answers_nr"], row["text"]) for row in lake.rows("answered")}
     assert found == {(1, 1, None), (2, 1, None), (3, 5, "hello")}
-    rebuild(lake.spark, lake.lake)
-    again = {(row["id"], row["answers_nr"], row["text"]) for row in lake.rows("answered")}
-    assert again == found
+    if is_nightly:
+        rebuild(lake.spark, lake.lake)
+        again = {(row["id"], row["answers_nr"], row["text"]) for row in lake.rows("answered")}
+        assert again == found
 
 
 def test_a_condition_that_is_none_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def test_all_types_and_odd_names_and_times_in_any_zone(lab: Lab, spark: SparkSes
 @pytest.mark.parametrize(
     ("row", "reason"), [((7, 2, 0), "comes more than once"), ((None, 2, 0), "is NULL")]
 )
-@pytest.mark.parametrize("most", [0, 100])
+@pytest.mark.parametrize("most", [100, pytest.param(0, marks=pytest.mark.nightly)])
 def test_a_wrong_key_fails_with_its_rows_and_changes_nothing(
     lab: Lab, row: Row, reason: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
