@@ -31,6 +31,7 @@ from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
+from lakehouse.runtime import session as runtime
 from lakehouse.runtime.broker import Broker, start_broker
 from lakehouse.runtime.ports import free_port
 from lakehouse.runtime.session import build_session
@@ -59,6 +60,12 @@ os.environ["LAKEHOUSE_JAVA_OPTIONS"] = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+# The tables of most tests have few rows, and each task costs more than its rows do. Processes that
+# the tests start have the partitions of users.
+FEWER_TASKS = {
+    **{"spark.sql.shuffle.partitions": 2, "spark.default.parallelism": 2},
+    "spark.databricks.delta.snapshotPartitions": 1,
+}
 os.environ["LAKEHOUSE_WARM_UP"] = "false"  # it would train beside the tests
 os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
@@ -140,14 +147,23 @@ def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
 
 
 @pytest.fixture(scope="session")
-def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
+def spark(
+    suite_settings: LakeSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # it reads folders, too
     # Most plans of the suite run once, on few rows: to compile them costs a tenth of its time. The
     # tests that start processes of their own compile them, as users do.
     interpreted = f"{suite_settings.java_options} -Dspark.sql.codegen.wholeStage=false"
     # Its endpoints may check passwords.
     able = {**bucket, "sql_authentication": "password", "java_options": interpreted}
-    session = build_session(suite_settings.model_copy(update=able), "tests")
+    defaults = tmp_path_factory.mktemp("conf") / "spark-defaults.conf"
+    lines = [f"{name} {number}\n" for name, number in FEWER_TASKS.items()]
+    defaults.write_text(Path(runtime.DEFAULTS).read_text() + "".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "DEFAULTS", str(defaults))
+        session = build_session(suite_settings.model_copy(update=able), "tests")
+    for name, number in FEWER_TASKS.items():
+        assert session.conf.get(name, None) == str(number), name
     yield session
     session.stop()
 
