@@ -5,6 +5,9 @@ PROCESSES ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 SUPERSET := .superset
+# The tests start hundreds of Python processes. Where nothing may write bytecode, each compiles every
+# module that it imports again.
+export PYTHONDONTWRITEBYTECODE :=
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
@@ -15,11 +18,15 @@ demo: $(VENV)/ready ## Run the whole pipeline on generated data and print the re
 test: $(VENV)/ready ## Run all tests except the long ones
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
-test-fast: $(VENV)/ready ## Run the tests that need no Java
-	$(BIN)/python -m pytest -m "not jvm and not nightly"
+test-fast: $(VENV)/ready ## Run the tests that need no Java, PostgreSQL or dbt
+	$(BIN)/python -m pytest -m "not jvm and not programs and not nightly" \
+		-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
-	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest tests/bronze/test_kills.py
+	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest -m "" tests/bronze/test_kills.py
+
+mutations: $(VENV)/ready ## Plant known faults one by one, each of which a test must catch
+	$(BIN)/python tests/mutate.py
 
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
 	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py
@@ -37,6 +44,7 @@ nightly: $(VENV)/ready ## Run all tests, also the long ones: every crash point, 
 	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
 		LAKEHOUSE_TRIGGERS=600 $(BIN)/python -m pytest -m "" \
 		-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+	$(MAKE) mutations
 
 bench-check: $(VENV)/ready ## Compare the short benchmarks with the commit in benchmarks/baseline
 	$(BIN)/python -m benchmarks.check
@@ -94,4 +102,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills chaos soak test-s3 test-compose nightly bench-check keep-release superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills mutations chaos soak test-s3 test-compose nightly bench-check keep-release superset test-superset lint sbom audit lock clean

@@ -81,9 +81,16 @@ class PreparedBuild:
     def run(self) -> BuildResult:
         """Build, test and publish. Called only once. Returns and raises as `build_gold`."""
         try:
-            endpoint_running(self.lake.settings)  # dbt-spark would not say why it is refused
+            is_running = endpoint_running(self.lake.settings)  # dbt would not say why it is refused
         except SqlError as error:
             raise GoldError(str(error)) from error
+        if not is_running:  # dbt would parse the project first, and then try three times
+            place = f"{self.lake.settings.sql_host}:{self.lake.settings.sql_port}"
+            message = (
+                f"Gold was not built: no SQL endpoint answers at {place}. Start it with `lakehouse "
+                "up`, or correct LAKEHOUSE_SQL_HOST and LAKEHOUSE_SQL_PORT."
+            )
+            raise GoldError(message)
         started_at = dt.datetime.now(dt.timezone.utc)
         before = last_published(self.lake)
         gate = protection(self.lake)

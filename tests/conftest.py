@@ -1,11 +1,13 @@
 """Shared fixtures: one broker and one Spark session for all tests of a process.
 
-Tests that use them are marked `jvm`, those on an S3 server `s3`. `make test` runs the suite in
-two parallel processes, which take the tests group by group.
+Tests that use them are marked `jvm`, those on an S3 server `s3`, those that start other programs
+`programs`. `make test` runs the suite in two parallel processes, which take the tests group by
+group.
 """
 
 import os
 import signal
+import sys
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -29,6 +31,7 @@ from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
+from lakehouse.runtime import session as runtime
 from lakehouse.runtime.broker import Broker, start_broker
 from lakehouse.runtime.ports import free_port
 from lakehouse.runtime.session import build_session
@@ -37,17 +40,32 @@ from shop.generate import generate_shop
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 JVM_FIXTURES = {"spark", "broker", "endpoint"}
-E2E = Path(__file__).parent / "e2e"
 ODD = """o'brien "x" ü"""  # a folder name; each odd character must be quoted somewhere
-LONG = {"test_refine", "test_publish_table", "test_savepoints", "test_run", "test_materialized"}
+# The files that take longest, in seconds on two idle cores. Others take at most 30 s.
+SECONDS = {
+    **{"test_materialized": 250, "test_demo": 150, "test_run": 90, "test_refine": 80},
+    **{"test_keeper": 80, "test_publish_table": 70, "test_tombstones": 60, "test_joins": 55},
+    **{"test_rebuild": 55, "test_ingest": 50, "test_metrics": 45, "test_schemas": 45},
+    **{"test_differential": 40, "test_addresses": 40, "test_computed": 40, "test_nested": 35},
+    **{"test_maintenance": 35, "test_quarantine": 35, "test_message_fields": 35},
+}
 SHOP = "shop"  # the group of all tests on the generated shop's lake
 
+# Python would compile each module again in every process that the tests start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["LAKEHOUSE_RESTARTS"] = "0"  # a failure shows at once, without restarts
 # The suite runs most code too seldom for the slower compiler to pay off as early as by default.
 os.environ["LAKEHOUSE_JAVA_OPTIONS"] = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+# The tables of most tests have few rows, and each task costs more than its rows do. Processes that
+# the tests start have the partitions of users.
+FEWER_TASKS = {
+    **{"spark.sql.shuffle.partitions": 2, "spark.default.parallelism": 2},
+    "spark.databricks.delta.snapshotPartitions": 1,
+}
 os.environ["LAKEHOUSE_WARM_UP"] = "false"  # it would train beside the tests
 os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
@@ -57,6 +75,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if JVM_FIXTURES & set(fixtures_of(item)):
             item.add_marker(pytest.mark.jvm)
+        if "postgres" in fixtures_of(item):
+            item.add_marker(pytest.mark.programs)
         if uses_s3(item):  # building its server takes minutes
             item.add_marker(pytest.mark.s3)
             item.add_marker(pytest.mark.nightly)
@@ -65,8 +85,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: (
             group_of(item) != SHOP,
-            item.path.parent != E2E,
-            item.path.stem not in LONG,
+            -SECONDS.get(item.path.stem, 0),
         )
     )
 
@@ -90,6 +109,12 @@ def uses_s3(item: pytest.Item) -> bool:
 
 def fixtures_of(item: pytest.Item) -> Collection[str]:
     return getattr(item, "fixturenames", ())
+
+
+@pytest.fixture(scope="session")
+def is_nightly(request: pytest.FixtureRequest) -> bool:
+    """Whether nightly tests run, too. Some tests go further then, in the same lake."""
+    return "nightly" not in request.config.option.markexpr
 
 
 @pytest.fixture(scope="session")
@@ -122,14 +147,23 @@ def java(suite_settings: LakeSettings, broker: Broker) -> Iterator[JavaClient]:
 
 
 @pytest.fixture(scope="session")
-def spark(suite_settings: LakeSettings) -> Iterator[SparkSession]:
+def spark(
+    suite_settings: LakeSettings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     bucket = {"lake": f"s3://{BUCKET}", "s3_endpoint": ADDRESS}  # it reads folders, too
     # Most plans of the suite run once, on few rows: to compile them costs a tenth of its time. The
     # tests that start processes of their own compile them, as users do.
     interpreted = f"{suite_settings.java_options} -Dspark.sql.codegen.wholeStage=false"
     # Its endpoints may check passwords.
     able = {**bucket, "sql_authentication": "password", "java_options": interpreted}
-    session = build_session(suite_settings.model_copy(update=able), "tests")
+    defaults = tmp_path_factory.mktemp("conf") / "spark-defaults.conf"
+    lines = [f"{name} {number}\n" for name, number in FEWER_TASKS.items()]
+    defaults.write_text(Path(runtime.DEFAULTS).read_text() + "".join(lines))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runtime, "DEFAULTS", str(defaults))
+        session = build_session(suite_settings.model_copy(update=able), "tests")
+    for name, number in FEWER_TASKS.items():
+        assert session.conf.get(name, None) == str(number), name
     yield session
     session.stop()
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ TESTED_BY = {
     "lakehouse/sinks/postgres/bookkeeping.py": "lakehouse/sinks/test_export.py",
     "lakehouse/sinks/postgres/writer.py": "lakehouse/sinks/test_export.py",
     "lakehouse/sinks/waiting.py": "lakehouse/sinks/test_export.py",
-    "lakehouse/operate/plan.py": "e2e/test_projects.py",
+    "lakehouse/operate/plan.py": "e2e/test_demo.py",
     "lakehouse/operate/restore.py": "lakehouse/operate/test_backup.py",
     "lake/settings/lineage.py": "lake/observe/test_lineage.py",
     "lake/settings/log_format.py": "lake/observe/test_logs.py",
@@ -82,16 +83,16 @@ def files(packages: Iterable[str] = PACKAGES) -> Iterator[Path]:
         yield from (ROOT / package).rglob("*.py")
 
 
-def literals(file: Path) -> Iterator[str]:
-    """Yield the path parts in the literals of a file, without its docstrings."""
+@cache
+def literals(file: Path) -> frozenset[str]:
+    """Return the path parts in the literals of a file, without its docstrings."""
     tree = ast.parse(file.read_text())
     documented = ast.Module | ast.ClassDef | ast.FunctionDef
     nodes = [node for node in ast.walk(tree) if isinstance(node, documented)]
     docs = {ast.get_docstring(node, clean=False) for node in nodes}
-    for node in ast.walk(tree):
-        value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
-        if isinstance(value, str) and value not in docs:
-            yield from value.split("/")
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    texts = [value for value in values if isinstance(value, str) and value not in docs]
+    return frozenset(part for text in texts for part in text.split("/"))
 
 
 @pytest.mark.parametrize("word", KNOWN_BY)

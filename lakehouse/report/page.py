@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,18 @@ def _render(**shown: Any) -> str:
         lstrip_blocks=True,
     )
     pages.filters |= {"written": forms.written, "instant": forms.instant}
-    style, draw = ((TEMPLATES / name).read_text() for name in ("page.css", "page.js"))
-    script = vl_convert.javascript_bundle(draw, vl_version=VEGA_LITE)
+    style, script = (TEMPLATES / "page.css").read_text(), _script()
     return pages.get_template("page.html.j2").render(
         style=style, script=script, digest=_digest(script), **shown
     )
+
+
+@cache
+def _script() -> str:
+    """The script that draws the charts, with all that it needs. To bundle it takes a second."""
+    draw = (TEMPLATES / "page.js").read_text()
+    bundle: str = vl_convert.javascript_bundle(draw, vl_version=VEGA_LITE)
+    return bundle
 
 
 def _digest(script: str) -> str:

@@ -157,6 +157,7 @@ def test_the_last_readable_position_is_found_while_the_broker_loads_the_topic(
             admin.last_readable(partition)
 
 
+@pytest.mark.nightly
 def test_a_stream_survives_a_broker_restart(
     fragile: FragileBroker, fragile_topic: LiveTopic, fragile_stream: Stream
 ) -> None:

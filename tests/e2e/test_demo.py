@@ -1,13 +1,20 @@
-"""Tests the first commands a user runs, `demo` and then `up`, in the same folder."""
+"""Tests the first commands a user runs in a new project: `demo`, `plan`, `sql`, `up`, `reset`.
+
+The project is the one that `lakehouse init` makes. `make nightly` also runs the shop's demo.
+"""
 
 import contextlib
+import csv
+import datetime as dt
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +91,14 @@ class Home:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return Home(tmp_path_factory.mktemp("demo"))
+    folder = tmp_path_factory.mktemp("demo")
+    Home(folder).run("init", "plant")
+    return Home(folder / "plant")
 
 
 @pytest.fixture(scope="module")
-def demo(home: Home, shop_data: Path) -> Outcome:
-    return home.run("demo", "--data", str(shop_data))
+def demo(home: Home) -> Outcome:
+    return home.run("demo", "--data", "sample")
 
 
 def rows(home: Home, layer: str, name: str) -> list[dict[str, Any]]:
@@ -99,13 +108,58 @@ def rows(home: Home, layer: str, name: str) -> list[dict[str, Any]]:
     return found
 
 
+def sample(home: Home, topic: str) -> list[dict[str, str]]:
+    with (home.folder / "sample" / f"{topic}.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_the_demo_enriches_and_counts_the_sample(demo: Outcome, home: Home) -> None:
+    sites = {row["id"]: row["site"] for row in sample(home, "sensors")}
+    expected, by_day = {}, defaultdict[tuple[dt.date, str], list[Decimal]](list)
+    for row in sample(home, "readings"):
+        at = dt.datetime.fromisoformat(row["measured_at"]).replace(tzinfo=dt.timezone.utc)
+        site, value = sites.get(row["sensor_id"]), Decimal(row["value"])
+        expected[int(row["id"])] = (row["sensor_id"], at, value, site)
+        by_day[at.date(), site or "unknown"].append(value)
+    assert len(expected) == 20
+    assert None in {site for *_, site in expected.values()}, "each reading has a known sensor"
+    found = rows(home, "silver", "enriched_readings")
+    assert len(found) == len(expected)
+    assert expected == {
+        row["id"]: (
+            *(row["sensor_id"], row["measured_at"].astimezone(dt.timezone.utc), row["value"]),
+            row["sensor"] and row["sensor"]["site"],
+        )
+        for row in found
+    }
+    marts = rows(home, "gold", "readings_by_day")
+    columns = ("count_readings", "lowest", "highest")
+    assert {(row["day"], row["site"]): tuple(row[c] for c in columns) for row in marts} == {
+        key: (len(values), min(values), max(values)) for key, values in by_day.items()
+    }
+
+
+def test_the_demo_prints_its_results_and_leaves_nothing_running(demo: Outcome, home: Home) -> None:
+    for words in ("silver.enriched_readings", "20", "silver.missing_sensor", "silver.quarantine"):
+        assert words in demo.stdout
+    for words in ("gold.readings_by_day", "lakehouse sql"):
+        assert words in demo.stdout
+    assert home.processes() == []
+
+
 def bare(row: Mapping[str, Any] | None, columns: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if row is None else {name: row[name] for name in columns}
 
 
-def test_the_demo_enriches_each_real_order_like_a_plain_join(
-    demo: Outcome, home: Home, shop_data: Path
+@pytest.mark.nightly
+def test_the_demo_of_the_shop_enriches_each_real_order_like_a_plain_join(
+    tmp_path: Path, shop_data: Path
 ) -> None:
+    home = Home(tmp_path)
+    said = home.run("demo", "--data", str(shop_data)).stdout
+    for words in ("silver.enriched_orders", "41", "gold.reward_points"):
+        assert words in said
+    assert "Accounts with the most points" in said
     expected = joined(read_shop(shop_data))
     assert len(expected) == 41
     found = rows(home, "silver", "enriched_orders")
@@ -121,18 +175,49 @@ def test_the_demo_enriches_each_real_order_like_a_plain_join(
                 assert bare(row[name], right[name]) == right[name]
 
 
-def test_the_demo_prints_its_results_and_leaves_nothing_running(demo: Outcome, home: Home) -> None:
-    for words in ("silver.enriched_orders", "41", "silver.missing_user", "silver.quarantine"):
-        assert words in demo.stdout
-    for words in ("gold.reward_points", "Accounts with the most points", "lakehouse sql"):
-        assert words in demo.stdout
-    assert home.processes() == []
+ALARMS = """
+[topics.alarms]
+kind = "changelog"
+key = ["id"]
+[topics.alarms.fields]
+id = "string"
+"""
+HIGH = """
+{{ config(unique_key='reading_id') }}
+select reading_id, value from {{ ref('stg_readings') }} where value > 10
+"""
+
+
+def test_a_plan_says_what_the_next_commands_do_or_refuse(demo: Outcome, home: Home) -> None:
+    topics, models = home.folder / "topics.toml", home.folder / "dbt" / "models" / "marts"
+    declared, mart = topics.read_text(), models / "readings_by_day.sql"
+    more = declared.replace(
+        'site = "string"', 'site = "string"\nroom = { type = "int", required = false }'
+    )
+    topics.write_text(more.replace('"decimal(10,2)"', '"double"') + ALARMS)
+    sql = mart.read_text()
+    mart.write_text(sql.replace("min(value)", "min(value) + 1"))
+    (models / "high_readings.sql").write_text(HIGH)
+    steps = json.loads(home.run("plan", "--format", "json", ends=1).stdout)
+    assert {(step["table"], step["what happens"]) for step in steps} == {
+        ("bronze.alarms", "created"),
+        ("silver.alarms_state", "created"),
+        ("silver.sensors_state", "gets the column room (int), NULL in existing rows"),
+        ("silver.enriched_readings", "refused"),
+        ("gold_build.readings_by_day", "rebuilt"),
+        ("gold_build.high_readings", "created"),
+    }
+    [refused] = [step["why"] for step in steps if step["what happens"] == "refused"]
+    assert "is decimal(10,2), but is now declared as double" in refused
+    topics.write_text(declared)
+    mart.write_text(sql)
+    (models / "high_readings.sql").unlink()
 
 
 def test_sql_answers_when_nothing_else_runs(demo: Outcome, home: Home) -> None:
-    count = "select count(*) as orders from silver.enriched_orders"
+    count = "select count(*) as readings from silver.enriched_readings"
     done = home.run("sql", "--format", "csv", count)
-    assert done.stdout == "orders\n41\n"
+    assert done.stdout == "readings\n20\n"
     assert done.stderr.startswith("Starting Spark")
 
 
@@ -161,28 +246,25 @@ def until(check: Any, seconds: float = 60) -> None:
 
 
 def test_up_streams_published_messages_and_completes_incomplete_rows(
-    running: subprocess.Popen[str], home: Home, shop_data: Path
+    running: subprocess.Popen[str], home: Home
 ) -> None:
     before = home.status()
-    assert before["silver.enriched_orders"]["rows"] == 41
-    assert before["bronze.orders"]["lag (messages)"] == 0
-    user = (shop_data / "users.csv").read_text().splitlines()
-    order = (shop_data / "orders.csv").read_text().splitlines()
-    cells = order[1].split(",")
-    publish(home, "orders", order[0], ",".join(["1", "2", "777", *cells[3:]]))
+    assert before["silver.enriched_readings"]["rows"] == 20
+    assert before["bronze.readings"]["lag (messages)"] == 0
+    publish(home, "readings", "id,sensor_id,measured_at,value", "777,new,2026-03-09T00:00:00,1.5")
 
     def missing(count: int) -> None:
-        found = home.sql("select user_id from silver.missing_user where invoice_id = 1")
-        assert found == [(777,)] * count
+        found = home.sql("select sensor_id from silver.missing_sensor where id = 777")
+        assert found == [("new",)] * count
 
     until(lambda: missing(1))
-    publish(home, "users", user[0], ",".join(["777", *user[1].split(",")[1:]]))
+    publish(home, "sensors", "id,site,unit", "new,roof,celsius")
     until(lambda: missing(0))
-    enriched = home.sql("select `user`.id from silver.enriched_orders where invoice_id = 1")
-    assert enriched == [(777,)]
+    enriched = home.sql("select sensor.site from silver.enriched_readings where id = 777")
+    assert enriched == [("roof",)]
     after = home.status()
-    assert after["silver.enriched_orders"]["rows"] == 42
-    assert after["bronze.orders"]["rows"] == before["bronze.orders"]["rows"] + 1
+    assert after["silver.enriched_readings"]["rows"] == 21
+    assert after["bronze.readings"]["rows"] == before["bronze.readings"]["rows"] + 1
 
 
 def publish(home: Home, topic: str, *lines: str) -> None:
@@ -228,12 +310,19 @@ def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: H
     assert beyond == []
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("reset --yes", "up"),
+        pytest.param("bronze --available-now", marks=pytest.mark.nightly),
+        pytest.param("demo", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_running_lakehouse_is_neither_started_twice_nor_deleted(
-    running: subprocess.Popen[str], home: Home
+    running: subprocess.Popen[str], home: Home, command: str
 ) -> None:
-    for arguments in (["bronze", "--available-now"], ["reset", "--yes"], ["demo"], ["up"]):
-        said = home.run(*arguments, ends=2).stderr
-        assert any(words in said for words in ("already run", "is running", "in use")), said
+    said = home.run(*command.split(), ends=2).stderr
+    assert any(words in said for words in ("already run", "is running", "in use")), said
 
 
 def test_up_stops_cleanly_on_a_signal(running: subprocess.Popen[str], home: Home) -> None:

@@ -17,8 +17,6 @@ import pydantic
 import pyspark
 import pytest
 import yaml
-from kubeflow_spark_api.models.spark_v1beta2_spark_application import SparkV1beta2SparkApplication
-from kubernetes_validate import ValidationError, validate
 from typer.main import get_command
 
 from lake.settings.settings import LakeSettings
@@ -52,6 +50,12 @@ def check(manifest: Manifest) -> None:
 
     The models ignore unknown fields, so such a field is missing from the result of the conversion.
     """
+    # To import these two takes longer than all tests of this file.
+    from kubeflow_spark_api.models.spark_v1beta2_spark_application import (
+        SparkV1beta2SparkApplication,
+    )
+    from kubernetes_validate import validate
+
     if manifest["kind"] != "SparkApplication":
         validate(manifest, VERSION, strict=True)
         return
@@ -107,6 +111,8 @@ def test_a_misspelt_field_is_refused(kind: str, name: str, place: list[Any]) -> 
     for step in place:
         within = within[step]
     within["misspelt"] = "x"
+    from kubernetes_validate import ValidationError
+
     with pytest.raises((ValidationError, AssertionError), match="misspelt"):
         check(manifest)
 

@@ -1,4 +1,7 @@
-"""Tests projects of other domains from an empty folder to gold, by the commands that users run."""
+"""Tests projects of other domains from an empty folder to gold, by the commands that users run.
+
+They are nightly. `make test` runs such commands in the project of `test_demo.py`.
+"""
 
 import contextlib
 import json
@@ -17,7 +20,7 @@ from live_shop import until
 from postgres_server import PostgresServer
 from project import Project
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.jvm, pytest.mark.nightly, pytest.mark.timeout(900)]
 Row = tuple[Any, ...]
 
 TUTORIAL = (Path(__file__).parents[2] / "docs" / "own-domain.md").read_text()
@@ -143,7 +146,6 @@ def found(project: Project, table: str) -> set[Row]:
     return shown
 
 
-@pytest.mark.nightly
 def test_the_tutorial_runs_as_printed(tmp_path: Path) -> None:
     """Its commands are those that `lakehouse init` prints, and some more."""
     steps = list(STEP.finditer(TUTORIAL))
@@ -200,11 +202,8 @@ def check_the_plant(project: Project, said: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("example", "marts"),
     [
-        ("bank", BANK),
-        *(
-            pytest.param(name, marts, marks=pytest.mark.nightly)
-            for name, marts in (("people", PEOPLE), ("telemetry", TELEMETRY))
-        ),
+        pytest.param(name, marts, id=name)
+        for name, marts in (("bank", BANK), ("people", PEOPLE), ("telemetry", TELEMETRY))
     ],
 )
 def test_an_example_gives_what_duckdb_computes_from_its_sample(
@@ -219,7 +218,6 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
         forget_a_customer(project)
 
 
-@pytest.mark.nightly
 def test_the_sinks_of_the_bank_fill_topics_and_a_database(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
@@ -326,7 +324,6 @@ def forget_a_customer(project: Project) -> None:
     )
 
 
-@pytest.mark.nightly
 def test_two_projects_run_side_by_side_and_keep_their_ports(tmp_path: Path) -> None:
     """Neither names a port. Each command finds the services of the project in its folder."""
     one, two = (Project(tmp_path / name, ports=False) for name in ("one", "two"))
@@ -354,7 +351,6 @@ def ports_of(project: Project) -> dict[str, int]:
     return stored
 
 
-@pytest.mark.nightly
 def test_a_project_is_restored_on_an_empty_machine_with_another_broker(tmp_path: Path) -> None:
     """The broker of the lost machine is lost, too. On the new one, positions begin again."""
     lost, backup = Project(tmp_path / "lost"), tmp_path / "backup"

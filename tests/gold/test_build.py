@@ -1,7 +1,9 @@
 """Tests gold, built by real dbt through a real endpoint, against plain Python on one lake."""
 
 import json
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 import duckdb
 import polars as pl
@@ -13,13 +15,14 @@ from gold_checks import assert_gold_is_right, published, versions
 from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
 
-from gold.build import build_gold
+from gold.build import PreparedBuild, build_gold
 from gold.dbt.process import target_path
+from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.refresh import keep_fresh
 from gold.tables import RUNS, last_published
-from lake.settings.settings import SHOP_DBT, LakeSettings
+from lake.settings.settings import SHOP_DBT, LakeSettings, load_settings
 from lake.tables.lake import Lake
 from silver.audit.snapshots import latest_snapshot
 
@@ -174,6 +177,27 @@ def test_every_unit_test_passes(gold: BuildResult, endpoint: LakeSettings) -> No
     assert len(of_rules) == 14
 
 
+def test_results_without_a_model_are_refused(tmp_path: Path) -> None:
+    """They are those of dbt for a selection of nothing, for which dbt has no error."""
+    settings = load_settings(home=tmp_path, dbt_project=SHOP_DBT)
+    results = tmp_path / "run_results.json"
+    hook = {"unique_id": "operation.lakehouse.hook", "status": "success", "message": None}
+
+    class Ended:
+        returncode = 0
+
+        def communicate(self, _: bytes) -> None:
+            results.write_text(json.dumps({"results": [{**hook, "execution_time": 1}]}))
+
+    dbt = DbtProject.of(settings)
+    process: Any = Ended()
+    log = tmp_path / "dbt.log"
+    build = PreparedBuild(Lake(settings), dbt, "id", process, tmp_path, log, "nothing", False)
+    with pytest.raises(GoldError, match="'nothing' selects no model"):
+        build._run_dbt([], results)  # noqa: SLF001 - what precedes it needs an endpoint
+
+
+@pytest.mark.nightly
 def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:
     with pytest.raises(GoldError, match="'no_such_model' selects no model"):
         build_gold(Lake(endpoint), select="no_such_model")
@@ -181,7 +205,7 @@ def test_a_selection_without_models_is_refused(endpoint: LakeSettings) -> None:
 
 def test_a_missing_endpoint_is_reported(endpoint: LakeSettings) -> None:
     nowhere = endpoint.model_copy(update={"sql_port": 1})
-    with pytest.raises(GoldError, match="Gold was not built|dbt did not run"):
+    with pytest.raises(GoldError, match=r"no SQL endpoint answers at 127\.0\.0\.1:1\."):
         build_gold(Lake(nowhere), select="reward_ledger")
 
 

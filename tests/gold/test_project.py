@@ -38,7 +38,10 @@ def parse(target: str, folder: Path, given: dict[str, str]) -> subprocess.Comple
     )
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    "target", ["cluster", pytest.param("databricks", marks=pytest.mark.nightly)]
+)
 def test_a_target_reads_its_secret_from_the_environment_and_writes_it_nowhere(
     target: str, tmp_path: Path
 ) -> None:

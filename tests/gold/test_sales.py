@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gold_model
+import pytest
 from gold_changes import DAY, MIDNIGHT, TICK, Changes, ms
 from personal import protection
 from shop_lake import ShopLake
@@ -27,6 +28,7 @@ def test_sales_and_customers_follow_changes(changes: Changes, shop_lake: ShopLak
     assert changes.fates["unpaid"] not in assert_sales_and_customers_are_right(shop_lake)
 
 
+@pytest.mark.nightly
 def test_clicks_of_a_topic_file_of_its_own_are_counted(
     changes: Changes, shop_lake: ShopLake
 ) -> None:

@@ -22,6 +22,7 @@ from lakehouse.report import write_report
 from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import LakehouseError, SettingsError
 
+pytestmark = pytest.mark.programs  # dbt, which parses the shop's project
 UTC = dt.timezone.utc
 NOW = dt.datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EVIL = "</script><script>alert(1)</script>"

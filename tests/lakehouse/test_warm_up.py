@@ -117,6 +117,7 @@ def started(settings: LakeSettings, **variables: str) -> tuple[list[str], int, s
 
 
 @pytest.mark.jvm
+@pytest.mark.nightly
 def test_a_broken_cache_is_passed_over_without_a_word(settings: LakeSettings) -> None:
     cache_folder(settings).mkdir(parents=True)
     [spark, _] = wanted_caches(settings)

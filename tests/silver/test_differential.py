@@ -25,7 +25,7 @@ from lake.streams.checkpoint import newest_file
 from silver.refine import QUERY
 
 ROUNDS = int(os.environ.get("LAKEHOUSE_ROUNDS", "1"))
-MESSAGES = 1_200  # of each topic in a round
+MESSAGES = 1_200 if ROUNDS > 1 else 400  # of each topic in a round
 TIMES = [None, *(dt.datetime(2026, 1, 1, 0, n, tzinfo=dt.timezone.utc) for n in range(3))]
 TYPES = {  # of the fields, each with a valid value
     "flag": ("boolean", "true"),

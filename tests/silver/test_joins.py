@@ -259,7 +259,7 @@ within = { after = "1 minute" }
 
 
 def test_a_join_follows_its_declaration_and_the_fields_of_its_topics(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, is_nightly: bool
 ) -> None:
     """With only one partner, the key is another one; a field is added to a topic and its joins."""
     lake = SilverLake(spark, tmp_path, declared(tmp_path, DECLARED + PAIR))
@@ -289,9 +289,10 @@ def test_a_join_follows_its_declaration_and_the_fields_of_its_topics(
     lake.refine()
     found = {(row["id"], row["answers_nr"], row["text"]) for row in lake.rows("answered")}
     assert found == {(1, 1, None), (2, 1, None), (3, 5, "hello")}
-    rebuild(lake.spark, lake.lake)
-    again = {(row["id"], row["answers_nr"], row["text"]) for row in lake.rows("answered")}
-    assert again == found
+    if is_nightly:
+        rebuild(lake.spark, lake.lake)
+        again = {(row["id"], row["answers_nr"], row["text"]) for row in lake.rows("answered")}
+        assert again == found
 
 
 def test_a_condition_that_is_none_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
@@ -311,13 +312,13 @@ def clicks_of_the_example(lake: SilverLake) -> list[Message]:
 def test_clicks_are_joined_with_the_purchases_that_follow(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The example's values, by DuckDB over its CSV file. Purchases come with later batches.
+    """The example's values, by DuckDB over its CSV file.
 
-    The last batch counts as one of too many rows for the driver.
+    The last purchases come with a batch of too many rows for the driver.
     """
     lake = SilverLake(spark.newSession(), tmp_path, load_topics(CLICKS / "topics.toml"))
     sent = clicks_of_the_example(lake)
-    for batch, most in ((sent[:-3], MOST_ROWS), (sent[-3:-1], MOST_ROWS), (sent[-1:], 0)):
+    for batch, most in ((sent[:-3], MOST_ROWS), (sent[-3:], 0)):
         monkeypatch.setattr("silver.materialized.MOST_ROWS", most)
         lake.put(batch)
         lake.refine()

@@ -118,10 +118,12 @@ AVRO = Schema("AVRO", '{"type":"record","name":"r","fields":[{"name":"v","type":
     ("schema", "value", "payload", "schemas"),
     [
         ("json", "string", b'{"v":"x"}', {}),
-        ("string", "string", b"x", {}),
+        pytest.param("string", "string", b"x", {}, marks=pytest.mark.nightly),
         ("bytes", "binary", b"x", {}),
         ("registry", "string", b"\x02x", {0: AVRO}),
-        ("registry", "string", b"x", {0: Schema("STRING", "")}),
+        pytest.param(
+            "registry", "string", b"x", {0: Schema("STRING", "")}, marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_the_message_key_can_be_the_key_of_each_kind_of_payload(

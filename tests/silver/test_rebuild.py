@@ -86,15 +86,47 @@ def readers(lake: SilverLake) -> Iterator[list[int]]:
         thread.join()
 
 
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> SilverLake:
-    """A lake refined in two batches, with discarded records."""
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SilverLake:
+    """A lake refined in two batches, with discarded records. The first test leaves it so."""
+    tmp_path = tmp_path_factory.mktemp("rebuild")
     lake = SilverLake(spark, tmp_path / "lake", declared(tmp_path, BEFORE))
     for begin, end in ((0, 12), (12, 20)):
         lake.put(history(begin, end))
         lake.refine()
     discard(spark, lake.lake, Selection(reason="field 'id' is not of type int"))
     return lake
+
+
+def test_a_replay_from_a_batch_continues_from_the_rows_of_that_time(
+    lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tables built by an interrupted full replay are not swapped in."""
+    expected = rows(lake)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Swap, "commit", dies)
+        with pytest.raises(KeyboardInterrupt):
+            rebuild(spark, lake.lake)
+    first, when = snapshot_at(lake.lake, "0"), lake.lake.table(CUTS).log()
+    assert when.version() == 3
+    assert snapshot_at(Lake(lake.settings), first.committed_at.isoformat()) == first
+    for moment in ("99", "2000-01-01T00:00:00Z"):
+        with pytest.raises(SettingsError, match="no snapshot of silver"):
+            snapshot_at(Lake(lake.settings), moment)
+    with pytest.raises(SettingsError, match="ISO 8601"):
+        snapshot_at(Lake(lake.settings), "yesterday")
+    rebuild(spark, lake.lake, first)
+    assert rows(lake) == expected
+    operations = [operation for _, operation in sorted(commits_of(lake))]
+    replaced = [n for n, operation in enumerate(operations) if operation == "Overwrite"]
+    assert len(replaced) == len(silver_tables(lake.topics)) - 1, "all tables except the snapshots"
+    assert replaced == [*range(replaced[0], replaced[-1] + 1)], "the swaps are consecutive"
+    kept = len(lake.rows("enriched_visits", "silver_batch = 0"))
+    assert kept > 0, "earlier rows are taken over"
 
 
 def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
@@ -144,34 +176,3 @@ def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
         each.refine()
     assert rows(lake) == rows(fresh)
     assert not (lake.settings.lake_dir / "_replay").exists()
-
-
-def test_a_replay_from_a_batch_continues_from_the_rows_of_that_time(
-    lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The tables built by an interrupted full replay are not swapped in."""
-    expected = rows(lake)
-
-    def dies(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Swap, "commit", dies)
-        with pytest.raises(KeyboardInterrupt):
-            rebuild(spark, lake.lake)
-    first, when = snapshot_at(lake.lake, "0"), lake.lake.table(CUTS).log()
-    assert when.version() == 3
-    assert snapshot_at(Lake(lake.settings), first.committed_at.isoformat()) == first
-    for moment in ("99", "2000-01-01T00:00:00Z"):
-        with pytest.raises(SettingsError, match="no snapshot of silver"):
-            snapshot_at(Lake(lake.settings), moment)
-    with pytest.raises(SettingsError, match="ISO 8601"):
-        snapshot_at(Lake(lake.settings), "yesterday")
-    rebuild(spark, lake.lake, first)
-    assert rows(lake) == expected
-    operations = [operation for _, operation in sorted(commits_of(lake))]
-    replaced = [n for n, operation in enumerate(operations) if operation == "Overwrite"]
-    assert len(replaced) == len(silver_tables(lake.topics)) - 1, "all tables except the snapshots"
-    assert replaced == [*range(replaced[0], replaced[-1] + 1)], "the swaps are consecutive"
-    kept = len(lake.rows("enriched_visits", "silver_batch = 0"))
-    assert kept > 0, "earlier rows are taken over"

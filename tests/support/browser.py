@@ -3,18 +3,23 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium() -> "Iterator[Browser]":
     program = next(filter(None, map(shutil.which, NAMES)), None)
     if program is None:
         pytest.skip(f"no Chromium on the PATH ({', '.join(NAMES)})")
+    from playwright.sync_api import sync_playwright  # which tests without a browser need not load
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program,

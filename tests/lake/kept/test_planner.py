@@ -132,7 +132,7 @@ def first_wrong(database: duckdb.DuckDBPyConnection, query: Query, plan: Plan) -
     rows = {name: [row() for _ in range(5)] for name in TABLES}
     for name in TABLES:
         fill(database, name, COLUMNS, rows[name])
-    for _ in range(60):
+    for _ in range(30):
         name = chance.choice(sorted(rows))
         new, old = row(), rows[name].pop(chance.randrange(5))
         rows[name].append(new)
@@ -291,7 +291,7 @@ def compare(database: duckdb.DuckDBPyConnection, data: st.DataObject) -> None:
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_no_other_rows_of_a_random_model_change(
     database: duckdb.DuckDBPyConnection, data: st.DataObject

@@ -20,7 +20,7 @@ def sample(name: str, **labels: str) -> float:
     return found
 
 
-@pytest.mark.parametrize("pause", [0, 60])
+@pytest.mark.parametrize("pause", [60, pytest.param(0, marks=pytest.mark.nightly)])
 def test_each_batch_is_counted_once_and_the_end_of_a_run_is_noted(
     spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch, pause: float
 ) -> None:

@@ -33,6 +33,7 @@ def environment_of(pid: int) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs if pair)
 
 
+@pytest.mark.programs
 def test_dbt_gets_the_password_of_the_endpoint_and_no_other_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

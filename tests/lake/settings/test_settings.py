@@ -13,6 +13,8 @@ SECRET = "of the tests, and of no use elsewhere"  # noqa: S105  # pragma: allowl
 @pytest.fixture(autouse=True)
 def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    # The default ports are free, whatever projects the user of this machine has.
+    monkeypatch.setenv("LAKEHOUSE_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 

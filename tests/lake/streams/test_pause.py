@@ -81,7 +81,7 @@ def test_a_paused_stream_reads_nothing_and_then_continues_exactly_once(
         send(b"2")
         until(lambda: landed("two") == [b"1", b"2"], "the message of the other stream")
         assert landed("one") == [b"1"]
-        assert HEALTH.unready() == []
+        until(lambda: HEALTH.unready() == [], "both streams to have begun")
         notes = {line.table: line.note for line in lake_status(lake)}
         assert notes["bronze.one"].startswith("paused since 20")
         assert notes["bronze.two"] == ""

@@ -67,7 +67,7 @@ def test_a_table_takes_over_the_rows_of_another(
     assert other.files().rows == 1
 
 
-@pytest.mark.parametrize("has_vectors", [True, False])
+@pytest.mark.parametrize("has_vectors", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_the_feed_is_exact_unless_a_version_changes_rows_by_deletion_vectors_only(
     spark: SparkSession, settings: LakeSettings, has_vectors: bool
 ) -> None:

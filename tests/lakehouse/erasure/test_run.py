@@ -129,7 +129,7 @@ def keep_old_versions(spark: SparkSession) -> None:
 
 
 def test_a_person_is_gone_from_every_file_and_everything_else_continues(
-    lake: Kept, monkeypatch: pytest.MonkeyPatch
+    lake: Kept, monkeypatch: pytest.MonkeyPatch, is_nightly: bool
 ) -> None:
     settings = lake.settings
     assert traces(lake).keys() >= {"bronze", "silver"}, "there is something to forget"
@@ -138,7 +138,7 @@ def test_a_person_is_gone_from_every_file_and_everything_else_continues(
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    for step in ("rewrite.Removal._write_audit", "run.redact"):
+    for step in ("rewrite.Removal._write_audit", "run.redact")[: 1 + is_nightly]:
         with monkeypatch.context() as patch:
             patch.setattr(f"lakehouse.erasure.{step}", dies)
             with pytest.raises(KeyboardInterrupt):
@@ -180,7 +180,8 @@ def test_a_person_is_gone_from_every_file_and_everything_else_continues(
     assert run(lake) is not None
     again = Lake(settings).table(FORGOTTEN).arrow.rows(["person", "messages"])
     assert again == note, "a run that finds nothing adds no record"
-    if in_bucket(settings):  # this server cannot delete folders with old versions
+    # The server of buckets cannot delete folders with old versions.
+    if in_bucket(settings) or not is_nightly:  # test_nested.py rebuilds, too
         return
     state = contents(lake)
     rebuild(lake.spark, Lake(settings, lake.topics))

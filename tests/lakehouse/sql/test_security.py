@@ -234,6 +234,7 @@ def test_lakehouse_sql_uses_the_password_from_the_environment(
     assert "something other" not in err
 
 
+@pytest.mark.nightly
 def test_dbt_builds_with_password_and_tls_and_nothing_shows_the_password(
     secured: LakeSettings, certificates: Path, tmp_path: Path
 ) -> None:

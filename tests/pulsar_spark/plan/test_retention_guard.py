@@ -172,8 +172,8 @@ def span(behind: str, up_to: str) -> tuple[Place, Place]:
     [
         (skip_all, "between two batches"),
         (expire, "between two batches"),
-        (evict, "between two batches"),
-        (skip_all, "stopped"),
+        pytest.param(evict, "between two batches", marks=pytest.mark.nightly),
+        pytest.param(skip_all, "stopped", marks=pytest.mark.nightly),
         (expire, "a batch is planned and not done"),
     ],
 )
@@ -202,7 +202,9 @@ def test_messages_dropped_while_a_stream_runs_stop_it(
     assert query.payloads == [b"%04d" % number for number in range(15)]
 
 
-@pytest.mark.parametrize("drop", [skip_all, expire, evict])
+@pytest.mark.parametrize(
+    "drop", [expire, *(pytest.param(drop, marks=pytest.mark.nightly) for drop in (skip_all, evict))]
+)
 def test_an_accepted_loss_covers_exactly_the_messages_that_do_not_land(
     topic: LiveTopic, tmp_path: Path, drop: Callable[[LiveTopic], None]
 ) -> None:

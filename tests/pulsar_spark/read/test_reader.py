@@ -82,7 +82,7 @@ def test_a_null_value_is_not_an_empty_value(topic: LiveTopic, land: Land, java: 
     assert land() == [("a", None), ("b", b""), ("c", b"x")] * 2
 
 
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("batched", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_compacted_topic_delivers_the_last_message_of_each_key(
     topic: LiveTopic, land: Land, java: JavaClient, batched: bool
 ) -> None:

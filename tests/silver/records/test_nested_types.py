@@ -182,7 +182,9 @@ def differences(
             yield f"{payload}\n  {found}\n  is not {right}\n  ({row['_reason']})"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 4))]
+)
 def test_silver_and_plain_python_decode_the_same_payloads(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:

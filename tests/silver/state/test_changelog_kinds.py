@@ -35,7 +35,7 @@ def envelope(entry: int, op: str, lsn: int | None, **row: Any) -> Message:
     return Message("accounts", Position(1, entry, 0, 0), None, payload)
 
 
-@pytest.mark.parametrize("cuts", [[5], [1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("cuts", [[2, 5], pytest.param([1, 2, 3, 4, 5], marks=pytest.mark.nightly)])
 def test_debezium_envelopes_may_arrive_in_any_order_and_split(
     spark: SparkSession, tmp_path: Path, cuts: list[int]
 ) -> None:
