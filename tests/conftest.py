@@ -11,12 +11,15 @@ import sys
 import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from collector import Collector, collecting
 from first_difference import first_difference
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from java_client import JavaClient, java_gateway
 from personal import protection
 from postgres_server import PostgresServer
@@ -70,6 +73,22 @@ os.environ["LAKEHOUSE_WARM_UP"] = "false"  # it would train beside the tests
 os.environ.update(CREDENTIALS)  # before Java starts, which reads them
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let properties be tested with the same few examples each time, and with others at night.
+
+    A machine that is busy fails no test: nothing depends on how long an example takes.
+    """
+    slow: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    hypothesis_settings.register_profile("suite", derandomize=True, max_examples=50, **slow)
+    hypothesis_settings.register_profile("nightly", **slow)
+    hypothesis_settings.load_profile("nightly" if runs_at_night(config) else "suite")
+
+
+def runs_at_night(config: pytest.Config) -> bool:
+    """Whether nightly tests run, too."""
+    return "nightly" not in config.option.markexpr
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -114,7 +133,7 @@ def fixtures_of(item: pytest.Item) -> Collection[str]:
 @pytest.fixture(scope="session")
 def is_nightly(request: pytest.FixtureRequest) -> bool:
     """Whether nightly tests run, too. Some tests go further then, in the same lake."""
-    return "nightly" not in request.config.option.markexpr
+    return runs_at_night(request.config)
 
 
 @pytest.fixture(scope="session")
