@@ -1,7 +1,11 @@
 """Tests who can reach the console, and that its settings are checked before anything starts."""
 
+import os
+import signal
 import socket
 import ssl
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,10 @@ from served_console import quiet_settings, serving
 from lake.settings.settings import LakeSettings
 from lakehouse.console.server import console, require_access
 from lakehouse.runtime.address import console_url
+from lakehouse.runtime.ports import free_port
 from pulsar_spark.errors import SettingsError
 
+ROOT = Path(__file__).parents[3]
 TOKEN = "a-long-enough-token-for-tests"  # noqa: S105 # pragma: allowlist secret
 
 
@@ -158,3 +164,22 @@ def test_a_port_in_use_is_refused_with_the_setting_to_change(tmp_path: Path) -> 
         refused = pytest.raises(SettingsError, match="LAKEHOUSE_CONSOLE_PORT")
         with refused, serving(QuietLake(settings)):
             pytest.fail("served")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-m", "lakehouse", "console", "--console-actions"],
+        cwd=tmp_path,
+        env={**os.environ, "LAKEHOUSE_CONSOLE_PORT": str(port), "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line == f"Console: http://127.0.0.1:{port}  Press Ctrl-C to stop.\n"
+        assert httpx.get(f"http://127.0.0.1:{port}/streams").status_code == 200
+        process.send_signal(number)
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
