@@ -31,8 +31,8 @@ from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import start_broker
-from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import print_rows
 
 IDLE_TRIGGERS = 30
 PARTITIONS = [1, 4, 16]

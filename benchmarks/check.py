@@ -19,7 +19,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from lakehouse.runtime.console import out, print_rows
+from lakehouse.runtime.terminal import out, print_rows
 
 ROOT = Path(__file__).parents[1]
 BASELINE = ROOT / "benchmarks" / "baseline"

@@ -25,8 +25,8 @@ from pyspark.sql import functions as F
 
 from lake.settings.settings import load_settings
 from lake.topics.topic_file import load_topics
-from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import print_rows
 from pulsar_spark.schema import ENVELOPE
 from silver.records.decode import Decoder
 

@@ -28,7 +28,7 @@ from lake.tables.lake import Lake
 from lake.tables.spec import CHANGE_FEED
 from lake.topics.sink import Export
 from lake.topics.topic_file import TopicFile
-from lakehouse.runtime.console import print_rows
+from lakehouse.runtime.terminal import print_rows
 from lakehouse.sinks.export import Exporter
 from lakehouse.sinks.postgres.values import as_copy
 

@@ -25,7 +25,7 @@ from gold.build import build_gold
 from gold.catalog import register
 from gold.tables import BUILT, last_published
 from lake.tables.lake import Lake
-from lakehouse.runtime.console import print_rows
+from lakehouse.runtime.terminal import print_rows
 from lakehouse.sql.endpoint import start_endpoint
 
 SIZES = [50_000, 1_000_000]

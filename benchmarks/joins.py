@@ -31,8 +31,8 @@ from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.topics.topic_file import load_topics
-from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import print_rows
 from pulsar_spark.schema import ENVELOPE
 from silver.materialized import KeptView
 from silver.refine import refine

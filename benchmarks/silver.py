@@ -52,8 +52,8 @@ from lake.tables.spec import CHANGE_FEED, TableSpec, bronze_table
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import start_broker
-from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import print_rows
 from pulsar_spark.schema import ENVELOPE, RAW
 from silver.contract.tables import silver_tables
 from silver.enrichment.state_cache import StateCache

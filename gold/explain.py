@@ -4,13 +4,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from gold.dbt.manifest import Manifest
 from gold.dbt.process import run_dbt
 from gold.errors import GoldError
 from gold.sql_client import SqlError, query_endpoint
-from gold.tables import BUILT
+from gold.tables import BUILT, CUT
 from lake.kept.planner import Plan, Term, make_plan
 from lake.kept.query import Unkept, read_query
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
+from lake.tables.spec import type_text
 
 
 def explain(settings: LakeSettings, model: str | None = None) -> Iterator[str]:
@@ -48,6 +51,44 @@ def explain(settings: LakeSettings, model: str | None = None) -> Iterator[str]:
         yield _explained(found[name], nodes, columns)
 
 
+def explain_built(lake: Lake, manifest: Manifest, model: str) -> str:
+    """Explain a kept model as it was built last, without dbt and the endpoint.
+
+    Args:
+        lake: the lake, whose tables tell their columns.
+        manifest: what dbt wrote with the last build.
+        model: the name of the model.
+
+    Raises:
+        GoldError: there is no such model, or it has not been built yet.
+    """
+    node = next((each for each in manifest.models if each["name"] == model), None)
+    if node is None or node["config"]["materialized"] != "kept":
+        message = f"There is no kept model '{model}'."
+        raise GoldError(message)
+    if not node.get("compiled_code"):
+        message = f"{model} has not been built yet."
+        raise GoldError(message, "Run `lakehouse gold --available-now`.")
+    nodes = {each["unique_id"]: each for each in (*manifest.models, *manifest.sources)}
+    return _explained(node, nodes, _ColumnsOfTables(lake))
+
+
+class _ColumnsOfTables:
+    """The columns of tables, as the logs of the tables say."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def of(self, relation: str) -> dict[str, str]:
+        schema, _, name = relation.replace("`", "").partition(".")
+        table = self._lake.named("silver" if schema == CUT else schema, name)
+        if not table.exists():
+            message = f"{relation} does not exist yet. Run `lakehouse gold` first."
+            raise GoldError(message)
+        fields = json.loads(table.log().schema().to_json())["fields"]
+        return {field["name"]: type_text(field["type"]) for field in fields}
+
+
 class _Columns:
     """The columns of tables, as the endpoint describes them."""
 
@@ -66,7 +107,11 @@ class _Columns:
         return self._known[relation]
 
 
-def _explained(node: dict[str, Any], nodes: dict[str, dict[str, Any]], columns: _Columns) -> str:
+def _explained(
+    node: dict[str, Any],
+    nodes: dict[str, dict[str, Any]],
+    columns: _Columns | _ColumnsOfTables,
+) -> str:
     name, sql = node["name"], node["compiled_code"].strip()
     key = node["config"]["unique_key"]
     reads = [nodes[each]["relation_name"] for each in node["depends_on"]["nodes"]]

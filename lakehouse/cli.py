@@ -45,7 +45,7 @@ for command in (
     *(streams.pause, streams.resume, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(messages.produce, messages.consume),
-    *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report),
+    *(status.status, doctor.doctor, doctor.java_home, sql.sql, report.report, report.console),
     *(forget.forget, savepoint.backup, savepoint.restore, reset.reset),
 ):
     app.command()(command)

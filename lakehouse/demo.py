@@ -33,11 +33,12 @@ from lakehouse.messages.generate import generate
 from lakehouse.messages.publish import create_topics, files_to_publish, publish
 from lakehouse.operate.status import COLUMNS, lake_status
 from lakehouse.report.declared import Declared
+from lakehouse.runtime.address import console_url
 from lakehouse.runtime.broker import left_over_broker, start_broker
-from lakehouse.runtime.console import err, out, print_rows, step
 from lakehouse.runtime.metastore import jar_groups
 from lakehouse.runtime.run import fetch_all_jars
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import err, out, print_rows, step
 from lakehouse.up import require_free_ports, serve, sql_endpoint
 from pulsar_spark.errors import SettingsError
 from silver.refine import refine
@@ -45,10 +46,12 @@ from silver.refine import refine
 MARK = "demo.json"
 NEXT = """
 Next steps:
+  {command} console  # {address}
+  {command} up       # streams, console, and SQL for BI tools, until Ctrl-C
   {command} sql "show tables in gold"
-  {command} sql --format csv "select * from gold.{mart}" > {mart}.csv
-  {command} up       # streams and SQL for BI tools, until Ctrl-C
-Delta tables for DuckDB, Polars, pandas: {gold}
+  {command} sql --format csv "select * from gold.{mart}"
+Delta tables for DuckDB, Polars, pandas:
+  {gold}
 """
 
 
@@ -165,6 +168,8 @@ def _report(
         except PySparkException as error:
             err.print(f"{title}: Spark refuses the query of this exposure: {explain(error)}")
     command = "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
-    mart = min(built.published.versions) if built.published else "…"
+    marts = built.published.versions if built.published else ["…"]
+    mart = min(marts, key=lambda name: (len(name), name))
+    address = console_url(lake.settings)
     gold = lake.settings.lake_dir / "gold"
-    out.print(NEXT.format(command=command, mart=mart, gold=gold), soft_wrap=True)
+    out.print(NEXT.format(command=command, address=address, mart=mart, gold=gold), soft_wrap=True)

@@ -5,6 +5,7 @@ commands work in such a folder. An example without a topic file or a dbt project
 """
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -13,12 +14,13 @@ from pathlib import Path
 from gold.dbt.project import FILE as DBT_FILE
 from gold.dbt.project import PROFILES, DbtProject
 from gold.dbt.sources import write_sources
-from lake.settings.settings import SHOP_DBT, SHOP_TOPICS, LakeSettings
+from lake.settings.settings import SHOP_DBT, SHOP_TOPICS, LakeSettings, load_settings
 from lake.topics.topic import Topic, snake_case
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.application import load_application
 from lakehouse.messages.draft import draft
-from pulsar_spark.errors import SettingsError
+from lakehouse.runtime.address import console_url
+from pulsar_spark.errors import LakehouseError, SettingsError
 
 SETTINGS = "lakehouse.toml"
 TOPICS = "topics.toml"
@@ -97,6 +99,18 @@ def init(
         files = sorted(file.relative_to(made) for file in made.rglob("*") if file.is_file())
         made.replace(folder)
     return files
+
+
+def console_of(project: Path) -> str:
+    """The address that the console of a new project will have, if nothing takes the port before."""
+    before = Path.cwd()
+    os.chdir(project.expanduser())  # where the settings of the project are
+    try:
+        return console_url(load_settings())
+    except LakehouseError:  # a setting of the environment is wrong, which `up` will say
+        return "printed at the start"
+    finally:
+        os.chdir(before)
 
 
 def _use_broker(project: Path, broker: LakeSettings, drafted: str) -> None:

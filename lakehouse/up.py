@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from pyspark.sql import SparkSession
+from rich.markup import escape
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from bronze.ingest import ingest, query_name
@@ -18,10 +19,11 @@ from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.publish import create_topics
-from lakehouse.runtime.console import err, step
+from lakehouse.runtime.address import console_url
 from lakehouse.runtime.notify import READY, STOPPING, notify
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
+from lakehouse.runtime.terminal import err, step
 from lakehouse.sinks.running import check_sinks, declared, run_sinks
 from lakehouse.sql.connect import PORT_SETTING, spark_connect
 from lakehouse.sql.endpoint import answers, start_endpoint
@@ -145,15 +147,22 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
 
 
 def _announce(settings: LakeSettings) -> None:
-    connect = f"  Spark Connect: [bold]sc://{settings.connect_host}:{settings.connect_port}[/bold]"
+    tls = "/;ssl=true" if settings.sql_tls else ""
+    places = {
+        "Console": console_url(settings) if settings.console else "",
+        "SQL": f"jdbc:hive2://{settings.sql_host}:{settings.sql_port}{tls}",
+        "Spark Connect": f"sc://{settings.connect_host}:{settings.connect_port}",
+        "Pulsar": settings.pulsar_url,
+        "Home": settings.home_dir,
+    }
+    if not settings.connect_port:
+        del places["Spark Connect"]
+    shown = [f"  {name}: [bold]{escape(str(each))}[/bold]" for name, each in places.items() if each]
     err.print(
-        f"\nRunning. Home: [bold]{settings.home_dir}[/bold]  "
-        f"Pulsar: [bold]{settings.pulsar_url}[/bold]  "
-        f"SQL: [bold]jdbc:hive2://{settings.sql_host}:{settings.sql_port}"
-        f"{'/;ssl=true' if settings.sql_tls else ''}[/bold]"
-        f"{connect if settings.connect_port else ''}\n"
+        "\nRunning. Press Ctrl-C to stop.",
+        *shown,
         "In another terminal: [bold]lakehouse publish --data DIR[/bold], "
-        "[bold]lakehouse status[/bold], [bold]lakehouse gold[/bold], "
-        '[bold]lakehouse sql "show tables in silver"[/bold]. '
-        "Press Ctrl-C to stop.\n"
+        "[bold]lakehouse status[/bold],",
+        '[bold]lakehouse gold[/bold], [bold]lakehouse sql "show tables in silver"[/bold].\n',
+        sep="\n",
     )

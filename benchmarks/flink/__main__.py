@@ -30,7 +30,7 @@ from lake.observe.logs import configure_logs
 from lake.settings.settings import load_settings
 from lake.topics.topic_file import load_topics
 from lakehouse.runtime.broker import start_broker
-from lakehouse.runtime.console import print_rows
+from lakehouse.runtime.terminal import print_rows
 
 CORES = 2
 

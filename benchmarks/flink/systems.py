@@ -15,10 +15,10 @@ from benchmarks.flink.commits import DeltaLog, Log, PaimonLog
 from benchmarks.flink.processes import Processes, folder_bytes
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.aot import TRUST_JARS
-from lakehouse.runtime.console import jar_progress
 from lakehouse.runtime.jars import fetch_jars
 from lakehouse.runtime.java import find_java
 from lakehouse.runtime.ports import free_port
+from lakehouse.runtime.terminal import jar_progress
 
 HERE = Path(__file__).parent
 START_SECONDS = 120

@@ -21,8 +21,8 @@ from gold.sql_client import endpoint_running
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.command import exit_with
-from lakehouse.runtime.console import err, step
 from lakehouse.runtime.ports import require_free_port
+from lakehouse.runtime.terminal import err, step
 from pulsar_spark.errors import LakehouseError
 
 EXPORT = Path(__file__).with_name("dashboard")

@@ -24,6 +24,7 @@ class Manifest:
         file = target / FILE
         read: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         self._nodes: dict[str, dict[str, Any]] = read.get("nodes", {})
+        self._unit_tests: list[dict[str, Any]] = list(read.get("unit_tests", {}).values())
         self.sources: list[dict[str, Any]] = list(read.get("sources", {}).values())
         self.exposures: list[dict[str, Any]] = list(read.get("exposures", {}).values())
 
@@ -31,6 +32,13 @@ class Manifest:
     def models(self) -> list[dict[str, Any]]:
         """All enabled models."""
         return [node for node in self._nodes.values() if node["resource_type"] == "model"]
+
+    def tests_of(self, model: str) -> int:
+        """The number of data tests and unit tests of a model, by its unique id."""
+        tests = [each for each in self._nodes.values() if each["resource_type"] == "test"]
+        tested = [*(each.get("attached_node") == model for each in tests)]
+        name = model.rpartition(".")[2]
+        return sum([*tested, *(each.get("model") == name for each in self._unit_tests)])
 
     @property
     def tables(self) -> list[dict[str, Any]]:

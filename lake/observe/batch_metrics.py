@@ -1,5 +1,6 @@
 """Updates the metrics of streams from the progress that Spark reports for each batch."""
 
+import datetime as dt
 import time
 from contextlib import suppress
 
@@ -10,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lake.observe import metrics
 from lake.observe.health import HEALTH
+from lake.observe.recent_batches import RECENT, Batch
 from lake.settings.settings import LakeSettings
 
 WHOLE_BATCH = "triggerExecution"  # Spark's name for all phases together
@@ -17,13 +19,13 @@ PAUSE_SECONDS = 1.0  # with many topics, asking each query more often would take
 
 
 class BatchMetrics:
-    """The metrics of one stream over its runs. Does nothing if `metrics_port` is not set.
+    """The metrics of one stream over its runs. Does nothing if nobody serves them.
 
     `Stream` calls `started`, `look` and `ended` in this order for each run.
     """
 
     def __init__(self, settings: LakeSettings, name: str) -> None:
-        self._is_on = settings.metrics_port is not None
+        self._is_on = settings.metrics_port is not None or RECENT.is_on
         self._name = name
         self._query: StreamingQuery | None = None
         self._reported: int | None = None  # the last batch of this run that was counted
@@ -73,6 +75,16 @@ class BatchMetrics:
         phases = {name: ms / 1000 for name, ms in progress.durationMs.items()}
         total = phases.pop(WHOLE_BATCH, sum(phases.values()))
         metrics.batch_done(self._name, total, phases)
+        if RECENT.is_on:
+            begun = _seconds(getattr(progress, "timestamp", "")) or time.time() - total
+            RECENT.add(self._name, Batch(progress.batchId, begun, total, phases))
+
+
+def _seconds(instant: str) -> float | None:
+    """An instant as Spark writes it, in seconds since 1970; None if it is absent."""
+    return (
+        dt.datetime.fromisoformat(instant.replace("Z", "+00:00")).timestamp() if instant else None
+    )
 
 
 def _finished_tasks() -> set[tuple[int, int]]:

@@ -5,8 +5,10 @@ per line with `timestamp`, `level` and `event`. Logs and warnings of other libra
 format.
 """
 
+import contextlib
 import logging
 import sys
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +21,11 @@ from pulsar_spark.log_masking import HIDDEN, SECRET_NAME, redact
 # Python loggers of Spark that print a traceback for an error that is also raised, or for Ctrl-C.
 LOUD = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 FIRST = ("timestamp", "level", "event")
+# The last events of this process as logfmt, with secrets masked. The console shows them.
+RECENT_LINES: deque[str] = deque(maxlen=500)
+_as_line = structlog.processors.LogfmtRenderer(
+    key_order=list(FIRST), drop_missing=True, bool_as_flag=False
+)
 
 
 def configure_logs(form: LogFormat = "text") -> None:
@@ -33,7 +40,7 @@ def configure_logs(form: LogFormat = "text") -> None:
     ]
     renderer = _renderer(form)
     structlog.configure(
-        processors=[*known, mask, renderer],
+        processors=[*known, mask, _remember, renderer],
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # may be replaced
     )
     _take_over_standard_logs(known, renderer)
@@ -51,6 +58,13 @@ def _renderer(form: LogFormat) -> Processor:
 def _json(logger: Any, method: str, event: EventDict) -> str:
     ordered = {name: event.pop(name) for name in FIRST if name in event} | dict(event)
     return str(structlog.processors.JSONRenderer(ensure_ascii=False)(logger, method, ordered))
+
+
+def _remember(logger: Any, method: str, event: EventDict) -> EventDict:
+    """Keep an event for the console, and pass it on."""
+    with contextlib.suppress(ValueError):  # a key that logfmt does not allow
+        RECENT_LINES.append(str(_as_line(logger, method, {**event})))
+    return event
 
 
 def mask(_: Any, __: str, event: EventDict) -> EventDict:
@@ -83,7 +97,12 @@ def _take_over_standard_logs(known: list[Processor], renderer: Processor) -> Non
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*known, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, mask, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                mask,
+                _remember,
+                renderer,
+            ],
         )
     )
     root = logging.getLogger()

@@ -1,9 +1,9 @@
 """The ports of a project, where the settings name none: chosen once, and kept in its home.
 
 Several projects can run on one machine. Each home has a file `ports.json` with the ports on which
-its broker and its SQL endpoint listen, so commands in the folder of a project find its services,
-and clients stay connected over restarts. `lakehouse up` writes the file. The cache folder, which
-all projects of a user share, lists the homes that have one.
+its broker, its SQL endpoint and its console listen, so commands in the folder of a project find its
+services, and clients stay connected over restarts. `lakehouse up` writes the file. The cache
+folder, which all projects of a user share, lists the homes that have one.
 
 A port that a setting names is used unchanged.
 """
@@ -18,7 +18,7 @@ from lake.durable import read_json, write_durably
 FILE = "ports.json"
 HOMES = "homes"
 # By kind: the port that the first project gets.
-DEFAULTS = {"broker": 6650, "admin": 8080, "sql": 10000}
+DEFAULTS = {"broker": 6650, "admin": 8080, "sql": 10000, "console": 8090}
 # Below the ephemeral range: an outgoing connection could take such a port between two starts.
 FIRST, LAST = 15_000, 32_000
 

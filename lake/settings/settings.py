@@ -23,6 +23,7 @@ from pydantic_settings import (
 )
 
 from lake.settings.catalog import CatalogSettings
+from lake.settings.console import ConsoleSettings
 from lake.settings.lineage import LineageSettings
 from lake.settings.log_format import LogFormat
 from lake.settings.ports import expected_port, known_ports, ports_of_others
@@ -44,6 +45,7 @@ PORTS = {
     "broker": ("pulsar_url", "pulsar://127.0.0.1:{}"),
     "admin": ("pulsar_admin_url", "http://127.0.0.1:{}"),
     "sql": ("sql_port", ""),
+    "console": ("console_port", ""),
 }
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")  # pathlib collapses the second slash
 PSEUDONYM_ENV = "LAKEHOUSE_PSEUDONYM_SECRET"
@@ -54,7 +56,9 @@ SHOP_TOPICS = _shipped.enter_context(resources.as_file(resources.files("shop") /
 SHOP_DBT = Path(__file__).resolve().parents[2] / "dbt_project"
 
 
-class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, SparkSettings):
+class LakeSettings(
+    SqlSettings, ConsoleSettings, CatalogSettings, LineageSettings, S3Settings, SparkSettings
+):
     """Every setting of the lakehouse; `lakehouse.toml` takes the same names without the prefix."""
 
     model_config = SettingsConfigDict(
@@ -232,7 +236,7 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
             raise ValueError(message)
         return folder
 
-    @field_validator("pulsar_token", "sql_password", "pseudonym_secret")
+    @field_validator("pulsar_token", "sql_password", "pseudonym_secret", "console_token")
     @classmethod
     def _is_in_the_environment(
         cls, secret: SecretStr | None, info: ValidationInfo
@@ -291,6 +295,8 @@ class LakeSettings(SqlSettings, CatalogSettings, LineageSettings, S3Settings, Sp
             kinds += ["broker", "admin"]
         if not {"sql_port", "sql_host"} & self.model_fields_set:
             kinds += ["sql"]
+        if not {"console_port", "console_host"} & self.model_fields_set:
+            kinds += ["console"]
         return kinds
 
     @property

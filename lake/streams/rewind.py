@@ -23,6 +23,7 @@ from lake.streams.checkpoint import (
     write_log,
 )
 from lake.streams.given_up import GIVEN_UP
+from lake.streams.last_errors import ERRORS
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
 from pulsar_spark.errors import CheckpointError
@@ -147,7 +148,7 @@ def frozen(checkpoint: Path, place: Place | None) -> dict[str, str]:
 
 
 def _is_kept(name: str) -> bool:
-    of_run = (UNFINISHED, LOCK, GIVEN_UP)
+    of_run = (UNFINISHED, LOCK, GIVEN_UP, ERRORS)
     return name not in of_run and not name.startswith(".")  # drafts, and Hadoop's checksums
 
 

@@ -4,7 +4,8 @@ A failed stream is restarted up to `restarts` times, after a delay that doubles.
 over when the stream has finished a batch in between, unless it runs with `available_now`. Errors
 that a retry cannot fix, such as lost messages or another table's checkpoint, cause no restart
 (`failures.py`). A stream that fails for good is given up: the reason is logged and noted in its
-checkpoint, and the other streams continue. A stream can also be paused (`pause.py`).
+checkpoint, and the other streams continue. The last errors stay noted there after the stream runs
+again (`last_errors.py`). A stream can also be paused (`pause.py`).
 """
 
 import contextlib
@@ -33,6 +34,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, Running, last_commit
 from lake.streams.failures import NO_SPARK, explain, may_pass
 from lake.streams.given_up import note_given_up, note_started
+from lake.streams.last_errors import note_error, note_started_again
 from lake.streams.pause import is_paused
 from pulsar_spark.errors import LakehouseError
 
@@ -239,6 +241,7 @@ class Stream:
         self._runs.started(self.query)
         self._metrics.started(self.query)
         note_started(self._settings, self.name)
+        note_started_again(self._settings, self.name)
 
     def _is_cut(self, query: StreamingQuery) -> bool:
         """Let the query finish its current batch, which `StreamingQuery.stop` would cancel.
@@ -276,13 +279,16 @@ class Stream:
             state.attempt_number = 1
 
     def _say_restart(self, state: RetryCallState) -> None:
+        restart = f"{state.attempt_number} of {self._settings.restarts}"
+        reason, seconds = explain(_error(state)), state.upcoming_sleep
         log.warning(
             "stream failed, restarting",
             stream=self.name,
-            restart=f"{state.attempt_number} of {self._settings.restarts}",
-            seconds=state.upcoming_sleep,
-            error=explain(_error(state)),
+            restart=restart,
+            seconds=seconds,
+            error=reason,
         )
+        note_error(self._settings, self.name, reason, retry=restart, delay=seconds)
         restarted(self.name)
         HEALTH.report(self.name, "waiting for its restart")
 
@@ -291,6 +297,7 @@ class Stream:
         log.error("stream given up", stream=self.name, error=reason)
         HEALTH.report(self.name, "given up")
         note_given_up(self._settings, self.name, reason)
+        note_error(self._settings, self.name, reason, retry="", delay=0)
         if isinstance(error, LakehouseError):
             return error
         tries = self._settings.restarts

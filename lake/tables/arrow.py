@@ -58,6 +58,19 @@ class ArrowTable:
         """Columns of the rows that meet a condition in DataFusion's SQL, as an Arrow table."""
         return pa.table(self._delta.scan(list(columns), predicate=condition))
 
+    def head(self, count: int) -> list[dict[str, Any]]:
+        """A few rows, which are the first in the files. No more of the table is read than needed.
+
+        Args:
+            count: the maximum number of rows.
+        """
+        found: list[dict[str, Any]] = []
+        for batch in pa.RecordBatchReader.from_stream(self._delta.scan(self.names)):
+            found += batch.slice(0, count - len(found)).to_pylist()
+            if len(found) >= count:
+                break
+        return found
+
     def count_rows(self) -> int:
         """The number of rows according to the log. Not for tables with deletion vectors."""
         return int(self._delta.count())

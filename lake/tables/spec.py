@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lake.quoting import identifier
 from pulsar_spark.errors import LakehouseError
@@ -28,6 +28,9 @@ BOUNDED_LOG = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 7 days",
 }
+
+# Types that Delta and SQL name differently.
+SQL_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,18 @@ def bronze_table(topic: str) -> TableSpec:
         {APPEND_ONLY: "true", "delta.dataSkippingStatsColumns": "publish_time"},
         ADDED,
     )
+
+
+def type_text(kind: Any) -> str:
+    """A type of a Delta schema in JSON, as Spark's SQL writes it."""
+    if isinstance(kind, str):
+        return SQL_NAMES.get(kind, kind)
+    if kind["type"] == "struct":
+        members = (f"{each['name']}:{type_text(each['type'])}" for each in kind["fields"])
+        return f"struct<{','.join(members)}>"
+    if kind["type"] == "array":
+        return f"array<{type_text(kind['elementType'])}>"
+    return f"map<{type_text(kind['keyType'])},{type_text(kind['valueType'])}>"
 
 
 def as_messages(rows: DataFrame) -> DataFrame:

@@ -36,8 +36,8 @@ def forget(
     from gold.catalog import register
     from lake.tables.lake import Lake
     from lakehouse.erasure import follow, run
-    from lakehouse.runtime.console import err
     from lakehouse.runtime.ports import with_own_sql_port
+    from lakehouse.runtime.terminal import err
     from lakehouse.up import sql_endpoint
 
     run.check(current.lake, person, topic)
@@ -60,7 +60,7 @@ def forget(
 
 
 def _agree(who: Person, found: list[Found]) -> bool:
-    from lakehouse.runtime.console import err
+    from lakehouse.runtime.terminal import err
 
     counts = ", ".join(f"{len(x.messages) + len(x.refused)} of {x.topic.name}" for x in found)
     err.print(
@@ -78,7 +78,7 @@ def _show(proof: Proof, form: Format) -> None:
         Exit: something is left. The exit code is 1.
     """
     from lakehouse.erasure.verify import COLUMNS
-    from lakehouse.runtime.console import err, print_rows
+    from lakehouse.runtime.terminal import err, print_rows
 
     parts = proof.search()
     print_rows(COLUMNS, [part.cells() for part in parts], form)

@@ -39,12 +39,15 @@ def gold(
     if context.invoked_subcommand:
         return
     from gold.build import build_gold, require_silver
+    from lakehouse.runtime.terminal import step
 
     pause = seconds(every)
     require_silver(current.lake)
     if available_now or select or full_refresh:
         with _endpoint(serve=serve) as (lake, _):
-            _show_build(build_gold(lake, select=select, full_refresh=full_refresh))
+            with step("Building and testing gold"):
+                result = build_gold(lake, select=select, full_refresh=full_refresh)
+            _show_build(result)
         return
     _keep_fresh(pause, serve=serve)
 
@@ -106,7 +109,7 @@ def _up_again() -> bool:
 
 
 def _show(result: BuildResult | GoldError) -> None:
-    from lakehouse.runtime.console import err
+    from lakehouse.runtime.terminal import err
 
     if isinstance(result, GoldError):
         err.print(f"[red]Error:[/red] {result}", highlight=False)
@@ -115,7 +118,7 @@ def _show(result: BuildResult | GoldError) -> None:
 
 
 def _show_build(result: BuildResult) -> None:
-    from lakehouse.runtime.console import err
+    from lakehouse.runtime.terminal import err
 
     for model in result.models:
         what = (model.message or model.status).lower()  # such as "kept (16 rows)"
@@ -161,7 +164,7 @@ def evaluate(form: Format = "table") -> None:
     """Measure what gold predicts by data that is held out, as the application defines it."""
     from gold.build import require_silver
     from lakehouse.application import require_application
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
 
     application = require_application(current.topics, "lakehouse gold evaluate")
     require_silver(current.lake)

@@ -232,7 +232,7 @@ def consume(
             for each in messages:
                 typer.echo(decoder.line(each))
         elif messages or not follow:
-            from lakehouse.runtime.console import print_rows
+            from lakehouse.runtime.terminal import print_rows
 
             print_rows(COLUMNS, [decoder.cells(each) for each in messages])
         if follow:

@@ -14,8 +14,8 @@ def init() -> None:
     Spark and other engines that ask the database directly need nothing else. For a Hive metastore
     service, use Hive's own `schematool -initSchema`, which creates more tables.
     """
-    from lakehouse.runtime.console import out
     from lakehouse.runtime.metastore import create, metastore_java
+    from lakehouse.runtime.terminal import out
 
     with metastore_java(current.settings) as jvm:
         out.print(

@@ -10,7 +10,7 @@ from pulsar_spark.errors import SettingsError
 
 NEXT = """Next:
   cd {folder}
-  lakehouse up
+  lakehouse up                       # console: {console}
   lakehouse publish --data sample    # in a second terminal
   lakehouse gold --available-now
 Describe your own topics in topics.toml: docs/topic-files.md"""
@@ -18,7 +18,7 @@ Describe your own topics in topics.toml: docs/topic-files.md"""
 CHECK = """Next:
   cd {folder}
   check topics.toml: keys and kinds are guesses
-  lakehouse up
+  lakehouse up                      # console: {console}
   lakehouse gold --available-now    # in a second terminal
 Settings of the connection, such as certificates and tokens, stay in the environment."""
 
@@ -42,7 +42,7 @@ def init(
     ] = False,
 ) -> None:
     """Make a project: settings, a topic file, sample data and a dbt project."""
-    from lakehouse.init import START, init
+    from lakehouse.init import START, console_of, init
 
     if from_broker and example:
         what = "--from-broker declares the topics of a broker, and --example those of an example."
@@ -50,7 +50,7 @@ def init(
     broker = current.settings if from_broker else None
     files = init(name, example=example or START, dbt=dbt, broker=broker)
     typer.echo(f"Created {len(files)} files in {name}.")
-    typer.echo((CHECK if broker else NEXT).format(folder=name))
+    typer.echo((CHECK if broker else NEXT).format(folder=name, console=console_of(name)))
     if dbt is not None:
         typer.echo("`lakehouse gold sources` writes sources for silver's tables into that project.")
 
@@ -63,19 +63,19 @@ def plan(form: Format = "table") -> None:
     from gold.catalog import register
     from lake.tables.lake import Lake
     from lakehouse.operate.plan import COLUMNS, plan
-    from lakehouse.runtime.console import err, print_rows
     from lakehouse.runtime.ports import with_own_sql_port
     from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.terminal import err, print_rows, step
     from lakehouse.up import sql_endpoint
 
     lake = Lake(with_own_sql_port(current.settings), current.topics)
     with spark_session(lake.settings, "lakehouse-plan") as spark:
         register(spark, lake)
-        with sql_endpoint(spark, lake.settings):
+        with sql_endpoint(spark, lake.settings), step("Comparing the project with the lake"):
             steps = plan(lake)
     if not steps:
         err.print("Nothing will change.")
         return
-    print_rows(COLUMNS, [step.cells() for step in steps], form)
-    if any(step.is_refused for step in steps):
+    print_rows(COLUMNS, [each.cells() for each in steps], form)
+    if any(each.is_refused for each in steps):
         raise typer.Exit(1)

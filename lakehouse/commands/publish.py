@@ -41,7 +41,7 @@ def publish(
     """Publish CSV files to the topics, changelogs first."""
     from lakehouse.messages.publish import create_topics, files_to_publish, publish
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import err, print_rows
+    from lakehouse.runtime.terminal import err, print_rows
 
     counts, first = Counter[str](), dict[str, str]()
 
@@ -141,7 +141,7 @@ def generate(
     """
     from lakehouse.application import load_application
     from lakehouse.messages.generate import generate
-    from lakehouse.runtime.console import err, out
+    from lakehouse.runtime.terminal import err, out
 
     application = load_application(current.topics)
     if application:

@@ -15,7 +15,7 @@ WithReason = Annotated[str | None, typer.Option("--reason", help="Only records w
 @commands.command("list")
 def show_summary(form: Format = "table") -> None:
     """Show how many records are in quarantine per topic and reason, with a sample."""
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
     from silver.quarantine import summary
 
     header = ("topic", "reason", "status", "records", "first", "last", "sample")
@@ -30,7 +30,7 @@ def show_records(
     form: Format = "table",
 ) -> None:
     """Show the newest records in quarantine, with their payload."""
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
     from silver.quarantine import Selection, records
 
     selection = Selection(topic, reason)
@@ -45,11 +45,14 @@ def bring_in(topic: OfTopic = None, reason: WithReason = None) -> None:
 
     Stop the silver stream first.
     """
-    from lakehouse.runtime.console import out
     from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.terminal import out, step
     from silver.quarantine import Selection, replay
 
-    with spark_session(current.settings, "lakehouse-quarantine") as spark:
+    with (
+        spark_session(current.settings, "lakehouse-quarantine") as spark,
+        step("Decoding the records again"),
+    ):
         done = replay(spark, current.lake, Selection(topic, reason))
     came_in = done["applied"] + done["superseded"]
     out.print(
@@ -67,8 +70,8 @@ def give_up(
 
     Stop the silver stream first.
     """
-    from lakehouse.runtime.console import out
     from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.terminal import out, step
     from silver.quarantine import Selection, discard, records
 
     selection = Selection(topic, reason)
@@ -77,6 +80,9 @@ def give_up(
     if not count or not (yes or typer.confirm(f"Discard {count} records?", default=False)):
         out.print("Nothing was discarded.")
         return
-    with spark_session(current.settings, "lakehouse-quarantine") as spark:
+    with (
+        spark_session(current.settings, "lakehouse-quarantine") as spark,
+        step("Discarding the records"),
+    ):
         done = discard(spark, current.lake, selection)
     out.print(f"{done['discarded']} records were discarded.")

@@ -48,27 +48,30 @@ def replay(
 def _replay_bronze(name: str, begin: str, end: str | None) -> None:
     from bronze.replay import replay_topic
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import out
     from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.terminal import out, step
     from pulsar_spark.options import epoch_ms
 
     since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
     require_broker(current.settings)
-    with spark_session(current.settings, "lakehouse-replay") as spark:
+    with (
+        spark_session(current.settings, "lakehouse-replay") as spark,
+        step(f"Bringing back messages of {name}"),
+    ):
         count = replay_topic(spark, current.lake, current.topics.topics[name], since, before)
     out.print(f"{count} missing messages were brought back to bronze.{name}.")
 
 
 def _replay_silver(begin: str | None, end: str | None) -> None:
-    from lakehouse.runtime.console import out
     from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.terminal import out, step
     from silver.rebuild import rebuild, snapshot_at
 
     if end is not None:
         message = "Silver is always rebuilt up to the end of bronze. Remove --to."
         raise SettingsError(message)
     snapshot = snapshot_at(current.lake, begin) if begin else None
-    with spark_session(current.settings, "lakehouse-replay") as spark:
+    with spark_session(current.settings, "lakehouse-replay") as spark, step("Rebuilding silver"):
         rebuild(spark, current.lake, snapshot)
     out.print(
         "Silver was rebuilt. Readers that follow its batches, such as gold, will read all rows "

@@ -13,7 +13,7 @@ def reset(
     """Delete all tables, checkpoints and messages of the embedded broker, after asking."""
     from lake.tables.storage import require_bucket
     from lakehouse.operate.reset import reset, what_goes
-    from lakehouse.runtime.console import out
+    from lakehouse.runtime.terminal import out
 
     require_bucket(current.settings)
     folders = what_goes(current.settings)

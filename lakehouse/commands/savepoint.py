@@ -24,7 +24,7 @@ def create(name: Name) -> None:
     """
     from lakehouse.operate import savepoints
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import out
+    from lakehouse.runtime.terminal import out
 
     require_broker(current.settings)
     found = savepoints.create(current.lake, name)
@@ -35,7 +35,7 @@ def create(name: Name) -> None:
 def show(form: Format = "table") -> None:
     """Show all savepoints."""
     from lakehouse.operate import savepoints
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
 
     header = ("savepoint", "created", "restorable until", "silver batch", "tables")
     kept = dt.timedelta(days=current.settings.history_days)
@@ -54,11 +54,14 @@ def restore_savepoint(name: Name) -> None:
     """
     from lakehouse.operate import savepoints
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import out
     from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.terminal import out, step
 
     require_broker(current.settings)
-    with spark_session(current.settings, "lakehouse-savepoint") as spark:
+    with (
+        spark_session(current.settings, "lakehouse-savepoint") as spark,
+        step("Restoring tables and streams"),
+    ):
         savepoints.restore(spark, current.lake, name)
     out.print(f"Tables and streams were restored to savepoint {name}.")
 
@@ -68,7 +71,7 @@ def drop(name: Name) -> None:
     """Delete a savepoint, and let the broker drop the messages that it kept."""
     from lakehouse.operate import savepoints
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import out
+    from lakehouse.runtime.terminal import out
 
     require_broker(current.settings)
     savepoints.drop(current.lake, name)
@@ -94,7 +97,7 @@ def backup(
     from lakehouse.operate.backup import back_up, release_backup
     from lakehouse.operate.backup_store import size_of
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import err, out, step
+    from lakehouse.runtime.terminal import err, out, step
 
     require_broker(current.settings)
     if release:
@@ -145,7 +148,7 @@ def restore(
     from lakehouse.operate.backup_store import BackupStore
     from lakehouse.operate.project_files import restore_project
     from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.console import err, out, step
+    from lakehouse.runtime.terminal import err, out, step
 
     if new_broker and take_over:
         message = (

@@ -17,7 +17,7 @@ def sql(
 ) -> None:
     """Run a SQL statement on the running endpoint, or on a Spark of its own if none is running."""
     from gold.sql_client import endpoint_running, query_endpoint
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
 
     if endpoint_running(current.settings):
         columns, rows = query_endpoint(current.settings, statement)
@@ -62,7 +62,7 @@ def add(name: Name) -> None:
 
     The password of an existing user is replaced.
     """
-    from lakehouse.runtime.console import out
+    from lakehouse.runtime.terminal import out
     from lakehouse.sql.users import add_user
     from pulsar_spark.log_masking import hide
 
@@ -77,7 +77,7 @@ def add(name: Name) -> None:
 @commands.command("remove")
 def remove(name: Name) -> None:
     """Stop a user from logging in. Open connections stay open."""
-    from lakehouse.runtime.console import out
+    from lakehouse.runtime.terminal import out
     from lakehouse.sql.users import remove_user
 
     remove_user(current.settings, name)
@@ -87,7 +87,7 @@ def remove(name: Name) -> None:
 @commands.command("list")
 def show(form: Format = "table") -> None:
     """Show the users who may log in."""
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
     from lakehouse.sql.users import read_users
 
     print_rows(("user",), [(name,) for name in read_users(current.settings)], form)

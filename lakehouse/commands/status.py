@@ -21,7 +21,7 @@ def status(
     """Show rows, age of the newest message, lag, missing lookups and quarantine per table."""
     from lake.tables.storage import require_bucket
     from lakehouse.operate.status import COLUMNS, lake_status
-    from lakehouse.runtime.console import print_rows
+    from lakehouse.runtime.terminal import print_rows
 
     require_bucket(current.settings)
     if live:

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+Actions = Annotated[
+    bool | None,
+    typer.Option(
+        "--console-actions",
+        help="Let the console pause streams, and replay or discard quarantined records.",
+        show_default=False,
+    ),
+]
+
+
 def demo(
     data: Annotated[Path | None, typer.Option(help="Folder with a CSV file per topic.")] = None,
     scale: Annotated[float, typer.Option(min=0.0001, help="Size of the generated data.")] = 1.0,
@@ -36,22 +46,23 @@ def demo(
     from lakehouse.warm_up import warm_up_later
 
     current.choose_ports(broker=True)
-    with _metrics() if keep_running else nullcontext():
+    with _metrics() if keep_running else nullcontext(), _console(shown=keep_running):
         demo(current.lake, data=data, scale=scale, seed=seed, keep_running=keep_running)
     warm_up_later(current.settings)
 
 
-def up() -> None:
-    """Run the broker, the streams, the sinks and the SQL endpoint until Ctrl-C.
+def up(console_actions: Actions = None) -> None:
+    """Run the broker, the streams, the sinks, the SQL endpoint and the console until Ctrl-C.
 
     If a broker answers at the configured address, it is used. Otherwise one is started here.
     """
     from lakehouse.up import up
     from lakehouse.warm_up import warm_up_later
 
+    current.allow_actions(console_actions)
     current.choose_ports(broker=True)
     try:
-        with _metrics():
+        with _metrics(), _console():
             up(current.lake)
     finally:
         warm_up_later(current.settings)
@@ -62,7 +73,7 @@ def warm_up() -> None:
 
     `demo` and `up` do this in the background when they end for the first time.
     """
-    from lakehouse.runtime.console import out, step
+    from lakehouse.runtime.terminal import out, step
     from lakehouse.warm_up import warm_up
 
     with step("Training"):
@@ -82,6 +93,15 @@ def _metrics() -> AbstractContextManager[None]:
     layers = (bronze_collector, silver_collector, gold_collector, sink_collector)
     collectors = (collector(current.lake) for collector in layers)
     return serving(current.settings, *collectors, needs=("streams", "sql"))
+
+
+def _console(*, shown: bool = True) -> AbstractContextManager[object]:
+    """Serve the console, unless the settings turn it off."""
+    if not (shown and current.settings.console):
+        return nullcontext()
+    from lakehouse.console.server import console
+
+    return console(current.lake)
 
 
 def bronze(available_now: AvailableNow = False) -> None:
@@ -173,10 +193,9 @@ def resume(streams: Streams) -> None:
 
 
 def _known(names: list[str]) -> list[str]:
-    topics = current.topics
-    known = [*(f"bronze.{topic}" for topic in topics.topics), "silver"]
-    known += [*(f"publish.{sink}" for sink in topics.publish)]
-    known += [*(f"export.{sink}" for sink in topics.export)]
+    from lake.streams.state import stream_names
+
+    known = stream_names(current.topics)
     for name in names:
         if name not in known:
             what = f"There is no stream '{name}'."

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -34,6 +35,7 @@ from lake.tables.format import FormatError, format_of, require_known
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, bronze_table
 from lake.tables.storage import in_bucket, require_bucket, storage_options
+from lakehouse.runtime.address import console_url
 from lakehouse.runtime.broker import LOOPBACK, broker_answers, is_local
 from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
 from lakehouse.runtime.java import SUPPORTED, find_java, java_version
@@ -297,6 +299,8 @@ def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
         wanted.append((settings.sql_port, "LAKEHOUSE_SQL_PORT", serves))
     if settings.connect_port is not None:
         wanted.append((settings.connect_port, PORT_SETTING, serves))
+    if settings.console and settings.console_host in LOOPBACK:
+        wanted.append((settings.console_port, "LAKEHOUSE_CONSOLE_PORT", _console_answers(settings)))
     if is_local(settings):
         urls = {"PULSAR_URL": settings.pulsar_url, "PULSAR_ADMIN_URL": settings.pulsar_admin_url}
         for name, url in urls.items():
@@ -312,6 +316,16 @@ def ports(settings: LakeSettings, *, answers: bool) -> Iterator[Finding]:
                 yield _refused(check, error)
         else:
             yield Finding(check, "ok", "free")
+
+
+def _console_answers(settings: LakeSettings) -> bool:
+    """Whether a console listens at the port of the settings. Its certificate is not checked."""
+    if settings.console_tls_certificate_file:
+        return True
+    with contextlib.suppress(httpx.HTTPError, ValueError):
+        answer = httpx.get(f"{console_url(settings)}/health", timeout=3)
+        return answer.status_code == httpx.codes.UNAUTHORIZED or "pages" in answer.json()
+    return False
 
 
 def sql(settings: LakeSettings) -> Iterator[Finding]:

@@ -8,6 +8,9 @@ import pyarrow.compute as pc
 
 from bronze.lag import topic_lag
 from gold.tables import published_tables
+from lake.streams.checkpoint import last_commit
+from lake.streams.given_up import given_up
+from lake.streams.last_errors import last_errors
 from lake.streams.pause import paused_since
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
@@ -44,6 +47,8 @@ class TableStatus:
 
 
 NO_BROKER = "no broker answers"
+LATELY = 600  # seconds of work after which an error is no longer noted
+LONGEST = 160  # characters of an error
 COLUMNS = ("table", "rows", "newest message", "lag (messages)", "note")
 
 
@@ -70,7 +75,7 @@ def _bronze(lake: Lake) -> list[TableStatus]:
             lag = None
             if answers:
                 lag = topic_lag(admin, lake, topic.name).messages(rows or 0)
-            note = _notes(_pause(lake, f"bronze.{topic.name}"), "" if answers else NO_BROKER)
+            note = _notes(_state(lake, f"bronze.{topic.name}"), "" if answers else NO_BROKER)
             lines.append(TableStatus(f"bronze.{topic.name}", rows, newest, lag, note))
     return lines
 
@@ -114,16 +119,34 @@ def _audit(lake: Lake, audit: AuditTotals) -> tuple[int | None, None, None, str]
     for topic in audit.topics:
         total.update(audit.now(topic))
     parts = " + ".join(f"{total[name]} {name}" for name in OUTCOMES if total[name]) or "0"
-    paused = _pause(lake, "silver")
+    state = _state(lake, "silver")
     sign = "=" if total["messages_in"] == sum(total[name] for name in OUTCOMES) else "IS NOT"
     late = f"; {total['late']} late" if total["late"] else ""
     rows = lake.table(RECONCILIATION).files().rows
-    return rows, None, None, _notes(paused, f"{total['messages_in']} in {sign} {parts}{late}")
+    return rows, None, None, _notes(state, f"{total['messages_in']} in {sign} {parts}{late}")
 
 
-def _pause(lake: Lake, query: str) -> str:
+def _state(lake: Lake, query: str) -> str:
+    """What is wrong with a stream, or was lately; empty if nothing is."""
     since = paused_since(lake.settings, query)
-    return f"paused since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
+    paused = f"paused since {since:%Y-%m-%d %H:%M:%S} UTC" if since else ""
+    stopped = given_up(lake.settings, query)
+    if stopped is not None:
+        failed = f"given up at {stopped.at:%Y-%m-%d %H:%M:%S} UTC: {_short(stopped.reason)}"
+        return _notes(paused, failed)
+    error = next(iter(last_errors(lake.settings, query)), None)
+    if error is None:
+        return paused
+    at = dt.datetime.fromisoformat(error.at)
+    commit = last_commit(lake.settings, query)
+    if commit is not None and commit.stat().st_mtime >= at.timestamp() + LATELY:
+        return paused  # it has worked for long enough since
+    then = f", restart {error.retry}" if error.retry else ""
+    return _notes(paused, f"failed at {at:%Y-%m-%d %H:%M:%S} UTC{then}: {_short(error.reason)}")
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= LONGEST else f"{reason[: LONGEST - 1]}…"
 
 
 def _notes(*notes: str) -> str:

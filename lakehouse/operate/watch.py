@@ -9,7 +9,7 @@ from rich.live import Live
 
 from lake.streams.job import stop_signal
 from lakehouse.operate.status import COLUMNS, TableStatus
-from lakehouse.runtime.console import as_table, out
+from lakehouse.runtime.terminal import as_table, out
 from pulsar_spark.errors import LakehouseError
 
 RATE = "rows/s"
@@ -35,7 +35,7 @@ def watch(look: Callable[[], Sequence[TableStatus]], every: float) -> None:
             except LakehouseError as error:
                 trouble = f"\n{error}"
             rows = [[*line.cells(now), rates.get(line.table)] for line in lines]
-            table = as_table([*COLUMNS, RATE], rows)
+            table = as_table([*COLUMNS, RATE], rows, width=out.width)
             table.caption = f"{now:%H:%M:%S} UTC. Press Ctrl-C to stop.{trouble}"
             if live:
                 live.update(table, refresh=True)

@@ -106,6 +106,17 @@ class Context:
         embeds = broker and not broker_answers(settings)
         self._read, self._lake = (choose_ports(settings, broker=embeds), topics), None
 
+    def allow_actions(self, allowed: bool | None) -> None:
+        """Let the console act on the lake, if an option says so. None leaves it to the settings.
+
+        Raises:
+            SettingsError: a setting or the topic file is wrong.
+        """
+        if allowed is not None:
+            settings, topics = self._settings_and_topics()
+            changed = settings.model_copy(update={"console_actions": allowed})
+            self._read, self._lake = (changed, topics), None
+
     def _settings_and_topics(self) -> tuple[LakeSettings, TopicFile]:
         """Read the settings and the topics with the first use, and set the logs' format."""
         from lake.observe.logs import configure_logs

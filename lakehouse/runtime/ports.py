@@ -65,7 +65,7 @@ def choose_ports(settings: LakeSettings, *, broker: bool) -> LakeSettings:
     Raises:
         LakehouseError: the file with the ports is torn.
     """
-    kinds = [each for each in settings.unnamed_ports if broker or each == "sql"]
+    kinds = [each for each in settings.unnamed_ports if broker or each in ("sql", "console")]
     home, cache = settings.home_dir, settings.cache_dir
     (cache / HOMES).mkdir(parents=True, exist_ok=True)
     with FileLock(cache / HOMES / ".lock"):  # two projects may start at the same time

@@ -16,10 +16,10 @@ from lakehouse.runtime.broker import (
     require_broker,
     start_broker,
 )
-from lakehouse.runtime.console import jar_progress, step
 from lakehouse.runtime.jars import fetch_jars
 from lakehouse.runtime.metastore import jar_groups
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import jar_progress, step
 
 
 @contextlib.contextmanager

@@ -84,6 +84,8 @@ EXEMPT = {
     "create-topics": "writes only to the broker: creates missing topics and keeps existing ones",
     "metastore init": "writes only to PostgreSQL; see lakehouse/runtime/test_metastore.py",
     "sql": "runs the user's statement, which Delta commits atomically",
+    "console": "serves pages; its actions are `pause`, `resume` and `quarantine`; see "
+    "lakehouse/console/test_decisions.py",
     "report": "writes one page, which nothing reads and the next run replaces",
     "gold sources": "replaces one file; the next build writes it again",
     "gold explain": "writes artifacts of dbt, which nothing else reads and the next run replaces",

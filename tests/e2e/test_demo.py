@@ -20,8 +20,12 @@ from typing import Any
 
 import httpx
 import psutil
+import pulsar
 import pytest
+from browser import chromium
+from bs4 import BeautifulSoup
 from deltalake import DeltaTable
+from served_console import opened
 from shop_lake import joined, read_shop
 from tenacity import Retrying, stop_after_delay, wait_fixed
 
@@ -30,6 +34,7 @@ from lake.settings.settings import load_settings
 from lakehouse.runtime.ports import free_port
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
+SHOTS = os.environ.get("LAKEHOUSE_SCREENSHOTS")  # a folder, to write the picture of the docs
 Outcome = subprocess.CompletedProcess[str]
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 
@@ -44,6 +49,7 @@ class Home:
         self.connect_port = free_port()
         self.metrics_port = free_port()
         self.sql_port = free_port()
+        self.console_port = free_port()
         self.env = {
             **os.environ,
             "LAKEHOUSE_PULSAR_URL": f"pulsar://127.0.0.1:{self.broker_port}",
@@ -52,6 +58,7 @@ class Home:
             "LAKEHOUSE_SQL_PORT": str(self.sql_port),
             "LAKEHOUSE_CONNECT_PORT": str(self.connect_port),
             "LAKEHOUSE_METRICS_PORT": str(self.metrics_port),
+            "LAKEHOUSE_CONSOLE_PORT": str(self.console_port),
         }
 
     def run(self, *arguments: str, ends: int = 0, types: str = "") -> Outcome:
@@ -226,7 +233,12 @@ def running(demo: Outcome, home: Home) -> Iterator[subprocess.Popen[str]]:
     """`lakehouse up` on the demo's folder, answering SQL."""
     log = (home.folder / "up.log").open("w+")
     process = subprocess.Popen(
-        [LAKEHOUSE, "up"], cwd=home.folder, env=home.env, stderr=log, stdout=log, text=True
+        [LAKEHOUSE, "up", "--console-actions"],
+        cwd=home.folder,
+        env=home.env,
+        stderr=log,
+        stdout=log,
+        text=True,
     )
 
     def is_up() -> None:
@@ -287,12 +299,50 @@ def test_up_prints_where_it_serves(running: subprocess.Popen[str], home: Home) -
     said = (home.folder / "up.log").read_text()
     assert f"jdbc:hive2://127.0.0.2:{home.env['LAKEHOUSE_SQL_PORT']}" in said
     assert f"sc://127.0.0.1:{home.connect_port}" in said
+    assert f"Console: http://127.0.0.1:{home.console_port}" in said
     socket.create_connection(("127.0.0.1", home.connect_port), 5).close()
     metrics = httpx.get(f"http://127.0.0.1:{home.metrics_port}/metrics").text.splitlines()
     for layer in ("bronze", "silver", "gold"):
         assert f'lakehouse_collector_up{{layer="{layer}"}} 1.0' in metrics
     assert 'lakehouse_stream_running{query="silver"} 1.0' in metrics
     assert 'lakehouse_gold_builds_total{outcome="published"} 1.0' in metrics
+
+
+def take_picture(address: str) -> None:
+    """Write the picture of the flow in the docs."""
+    with chromium() as browser, opened(browser) as (page, _, _):
+        page.goto(address)
+        page.get_by_text("Live", exact=True).wait_for()
+        page.screenshot(path=f"{SHOTS}/console-flow.png", full_page=True)
+
+
+def test_the_console_shows_the_running_streams_and_discards_a_refused_record(
+    running: subprocess.Popen[str], home: Home
+) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{home.console_port}", timeout=30) as console:
+
+        def shows(path: str, *texts: str) -> None:
+            page = console.get(path)
+            assert page.status_code == 200
+            words = " ".join(BeautifulSoup(page.text, "html.parser").get_text(" ").split())
+            for text in texts:
+                assert text in words, words
+
+        until(lambda: shows("/", "Streams running 4 of 4", "orders running", "the broker answers"))
+        if SHOTS:
+            take_picture(str(console.base_url))
+        shows("/gold", "published", "reward_points")
+        shows("/timeline", "silver", "process")
+        client = pulsar.Client(home.env["LAKEHOUSE_PULSAR_URL"], logger=pulsar.ConsoleLogger())
+        client.create_producer("persistent://public/default/items").send(b"<broken>")
+        client.close()
+        until(lambda: shows("/quarantine", "1 record, 1 reason", "payload is not a JSON object"))
+        form = BeautifulSoup(console.get("/quarantine/discard?topic=items").text, "html.parser")
+        fields = {each["name"]: each["value"] for each in form.select("form [name]")}
+        assert console.post("/quarantine/discard", data=fields).status_code == 303
+        until(lambda: shows("/quarantine", "done", "1 records were discarded", "discarded 1"), 120)
+        until(lambda: shows("/streams", "silver running"), 90)
+    assert home.status()["silver.reconciliation"]["note"].endswith("1 discarded")
 
 
 def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
@@ -305,7 +355,8 @@ def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: H
         if connection.status == psutil.CONN_LISTEN
     }
     ports = {address.port for address in listening}
-    assert ports > {home.broker_port, home.connect_port, home.metrics_port, home.sql_port}
+    own = {home.broker_port, home.connect_port, home.metrics_port, home.sql_port}
+    assert ports > own | {home.console_port}
     beyond = [address for address in listening if not is_loopback(address.ip)]
     assert beyond == []
 

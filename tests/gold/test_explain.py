@@ -1,11 +1,19 @@
 """Tests that `lakehouse gold explain` says how the shop's models are kept."""
 
-import pytest
+import datetime as dt
+import json
+from pathlib import Path
 
+import pytest
+from quiet_lake import UTC, QuietLake
+
+from gold.dbt.manifest import Manifest
+from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
-from gold.explain import explain
-from lake.settings.settings import LakeSettings
+from gold.explain import explain, explain_built
+from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.lake import Lake
 
 WHOLE = {"customers", "item_affinity", "user_recommendations"}
 
@@ -20,9 +28,36 @@ def test_all_models_but_three_are_kept(
     assert "of the compiled SQL: ntile(5) over" in told["customers"]
     mails = told["thank_you_mails"].splitlines()
     assert mails[0] == "thank_you_mails is kept by invoice_id."
+    built = Manifest(target_path(endpoint))
+    assert {name: explain_built(Lake(endpoint), built, name) for name in told} == told
     assert any("stg_users" in x and "looked up in gold_build.int_order_lines" in x for x in mails)
 
     # The models are compiled now.
     monkeypatch.setattr("gold.explain.run_dbt", lambda *_: (0, endpoint.home_dir))
     with pytest.raises(GoldError, match=r"no kept model 'orders'\. The kept models are coupon_"):
         list(explain(endpoint, "orders"))
+
+
+def test_a_model_is_explained_from_the_last_build_and_the_logs_of_tables(tmp_path: Path) -> None:
+    quiet = QuietLake(load_settings(home=tmp_path))
+    quiet.keep("users", [{"id": 1}], dt.datetime(2026, 1, 1, tzinfo=UTC))
+    reads, name = "source.p.silver.users_state", "cut_gold_build.users_state"
+    node = {
+        **{"name": "points", "unique_id": "model.p.points", "resource_type": "model"},
+        **{
+            "config": {"materialized": "kept", "unique_key": "id"},
+            "depends_on": {"nodes": [reads]},
+        },
+    }
+    built = {**node, "name": "built", "unique_id": "b", "compiled_code": f"select id from {name}"}
+    sources = {reads: {"unique_id": reads, "relation_name": name}}
+    nodes = {"p": node, "b": built}
+    (tmp_path / "manifest.json").write_text(json.dumps({"nodes": nodes, "sources": sources}))
+    manifest = Manifest(tmp_path)
+    assert explain_built(quiet.lake, manifest, "built").splitlines() == [
+        "built is kept by id.",
+        f"  {name} (line 1): the keys of the changed rows",
+    ]
+    for model, says in (("points", "has not been built yet"), ("x", "no kept model 'x'")):
+        with pytest.raises(GoldError, match=says):
+            explain_built(quiet.lake, manifest, model)

@@ -7,7 +7,7 @@ import yaml
 
 from lake.settings.settings import load_settings
 from lake.topics.topic_file import load_topics
-from lakehouse.init import dbt_name, examples, init
+from lakehouse.init import console_of, dbt_name, examples, init
 from lakehouse.messages.publish import files_to_publish
 from pulsar_spark.errors import SettingsError
 
@@ -80,3 +80,18 @@ def test_each_example_is_a_project(tmp_path: Path) -> None:
         init(tmp_path / name, example=name)
         topics = load_topics(tmp_path / name / "topics.toml")
         assert files_to_publish(topics, tmp_path / name / "sample"), name
+
+
+def test_the_address_of_the_console_is_known_before_the_project_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKEHOUSE_CACHE", str(tmp_path / "cache"))
+    init(tmp_path / "plant")
+    before = Path.cwd()
+    assert console_of(tmp_path / "plant") == "http://127.0.0.1:8090"
+    with (tmp_path / "plant" / "lakehouse.toml").open("a") as settings:
+        settings.write("console_port = 8123\n")
+    assert console_of(tmp_path / "plant") == "http://127.0.0.1:8123"
+    monkeypatch.setenv("LAKEHOUSE_CONSOLE_PORT", "no port")
+    assert console_of(tmp_path / "plant") == "printed at the start"
+    assert Path.cwd() == before

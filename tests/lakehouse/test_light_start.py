@@ -23,6 +23,7 @@ OURS = {"pulsar_spark", "lake", "bronze", "silver", "gold", "lakehouse", "shop"}
 HEAVY = {
     *("altair", "babel", "dbt", "delta", "fastavro", "openlineage", "pandas"),
     *("prometheus_client", "pulsar", "py4j", "pyspark", "sqlalchemy"),
+    *("sse_starlette", "starlette", "uvicorn"),
 }
 RUN = """
 import json, sys

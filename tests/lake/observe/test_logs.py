@@ -14,7 +14,7 @@ from gold.__main__ import app as gold_job
 from lake.observe.logs import configure_logs
 from lake.streams.command import exit_with
 from lakehouse import cli
-from lakehouse.runtime.console import err, step
+from lakehouse.runtime.terminal import err, step
 from pulsar_spark.broker.connection import Connection
 from pulsar_spark.errors import LakehouseError
 

@@ -77,7 +77,7 @@ def test_named_ports_are_used_as_they_are(tmp_path: Path, all_free: None) -> Non
     named = project(tmp_path, "b", pulsar_url="pulsar://broker:6650", sql_port=10000)
     chosen = choose_ports(named, broker=True)
     assert (chosen.pulsar_url, chosen.sql_port) == ("pulsar://broker:6650", 10000)
-    assert not (named.home_dir / FILE).exists()
+    assert known_ports(named.home_dir).keys() == {"console"}
     beyond = choose_ports(project(tmp_path, "c", sql_host="0.0.0.0"), broker=True)  # noqa: S104
     assert beyond.sql_port == 10000
 
@@ -97,7 +97,7 @@ def test_a_broker_that_runs_already_gets_no_port(tmp_path: Path, all_free: None)
     for name in "ab":
         found = choose_ports(project(tmp_path, name), broker=False)
         assert of(found)[:2] == (6650, 8080)
-        assert known_ports(found.home_dir).keys() == {"sql"}
+        assert known_ports(found.home_dir).keys() == {"sql", "console"}
 
 
 def test_a_port_in_use_is_not_chosen(tmp_path: Path) -> None:
@@ -138,4 +138,4 @@ def test_the_expected_ports_of_a_home_differ_and_are_below_the_ephemeral_range()
 def test_the_file_is_json_for_other_programs(tmp_path: Path, all_free: None) -> None:
     chosen = choose_ports(project(tmp_path, "a"), broker=True)
     stored = json.loads((chosen.home_dir / FILE).read_text())
-    assert stored == {"broker": 6650, "admin": 8080, "sql": 10000}
+    assert stored == {"broker": 6650, "admin": 8080, "sql": 10000, "console": 8090}

@@ -23,6 +23,7 @@ from lake.streams.checkpoint import IDENTITY, UNFINISHED, claim
 from lake.streams.given_up import GIVEN_UP
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
+from lakehouse.console.server import console
 from lakehouse.operate import doctor
 from lakehouse.operate.doctor import GIB, Finding
 from lakehouse.runtime.broker import Broker
@@ -34,6 +35,7 @@ ELSEWHERE = {
     "pulsar_url": "pulsar://192.0.2.1:6650",
     "pulsar_admin_url": "http://192.0.2.1:8080",
     "sql_host": "192.0.2.1",
+    "console": False,
 }
 
 
@@ -124,12 +126,26 @@ def test_a_port_in_use_is_reported_unless_we_serve_there(monkeypatch: pytest.Mon
             "pulsar_url": f"pulsar://127.0.0.1:{taken}",
             "pulsar_admin_url": f"http://127.0.0.1:{taken}",
         }
-        local = load_settings(sql_host="192.0.2.1", **urls)
+        local = load_settings(sql_host="192.0.2.1", console=False, **urls)
         monkeypatch.setattr(doctor, "endpoint_running", lambda _: True)
         assert [each.state for each in doctor.ports(local, answers=False)] == ["fail"] * 2
         assert [each.state for each in doctor.ports(local, answers=True)] == ["ok"] * 2
         only(doctor.ports(settings, answers=False), "ok", "in use by the running lakehouse")
     only(doctor.ports(settings, answers=False), "ok", "free")
+
+
+def test_the_port_of_the_console_may_be_in_use_by_the_console_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gold.sql_client.CONNECT_SECONDS", 0.1)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        own = {**ELSEWHERE, "home": tmp_path, "console": True, "console_port": port}
+        settings = load_settings(**own)
+        only(doctor.ports(settings, answers=False), "fail", f"{port} is in use", "CONSOLE_PORT")
+    with console(Lake(settings)):
+        only(doctor.ports(settings, answers=False), "ok", "in use by the running lakehouse")
 
 
 def test_an_endpoint_that_rejects_us_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ import json
 from decimal import Decimal
 
 import pytest
+from rich.console import Console
 
 from lake.settings import log_format
-from lakehouse.runtime.console import as_table, jar_progress, print_rows, step
+from lakehouse.runtime.terminal import as_table, jar_progress, print_rows, step
 
 COLUMNS = ("name", "number", "when", "deep")
 ROWS = [
@@ -38,7 +39,7 @@ def test_json_keeps_null_and_the_digits_of_decimals(capsys: pytest.CaptureFixtur
 
 
 def test_only_columns_with_numbers_are_aligned_to_the_right() -> None:
-    table = as_table((*COLUMNS, "flag"), [(*row, True) for row in ROWS])
+    table = as_table((*COLUMNS, "flag"), [(*row, True) for row in ROWS], width=80)
     assert [column.justify for column in table.columns] == ["left", "right", *["left"] * 3]
 
 
@@ -49,7 +50,7 @@ def test_a_step_says_how_long_it_took(
         pass
     assert capsys.readouterr().err == "Working 0.0 s\n"
     told: list[str] = []
-    monkeypatch.setattr("lakehouse.runtime.console.log.info", told.append, raising=False)
+    monkeypatch.setattr("lakehouse.runtime.terminal.log.info", told.append, raising=False)
     log_format.use_format("json")
     try:
         with step("Working"):
@@ -65,3 +66,37 @@ def test_progress_in_a_log_is_shown_now_and_then(capsys: pytest.CaptureFixture[s
             show(done, 120, f"{done}.jar")
     lines = capsys.readouterr().err.splitlines()
     assert lines == [f"Fetching: {n} of 120 ({n}.jar)" for n in (50, 100, 120)]
+
+
+def lines_of(columns: tuple[str, ...], rows: list[tuple[object, ...]], width: int) -> list[str]:
+    shown = Console(width=width, file=io.StringIO())
+    with shown.capture() as captured:
+        shown.print(as_table(columns, rows, width=width))
+    return captured.get().splitlines()
+
+
+def test_names_stay_whole_on_a_line_of_80_characters() -> None:
+    columns = ("table", "rows", "newest message", "lag (messages)", "note")
+    note = "117178 in = 117178 applied; set LAKEHOUSE_URL"
+    rows: list[tuple[object, ...]] = [
+        ("silver.enriched_orders", 47402, "86400 s", 0, note),
+        ("silver.missing_item", 117178, None, None, ""),
+    ]
+    lines = lines_of(columns, rows, 80)
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    for word in ("silver.enriched_orders", "silver.missing_item", "LAKEHOUSE_URL", "117178"):
+        assert word in text
+    assert "silver.enriched_orders" in "\n".join(lines_of(columns, rows, 70))
+
+
+def test_a_line_that_is_wide_enough_wraps_nothing() -> None:
+    rows: list[tuple[object, ...]] = [("a b", "some words of a note", 1)]
+    assert len(lines_of(("one column", "note", "n"), rows, 60)) == 5
+    assert len(lines_of(("one column", "note", "n"), rows, 25)) > 5
+
+
+def test_a_word_longer_than_the_line_is_folded() -> None:
+    lines = lines_of(("a", "b"), [("x" * 100, "y")], 40)
+    assert max(map(len, lines)) <= 40
+    assert "".join(lines).count("x") == 100

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import structlog
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -23,6 +24,8 @@ from lakehouse.runtime.context import Form
 
 if TYPE_CHECKING:
     from lakehouse.runtime.jars import Progress as JarProgress
+
+NARROWEST = 8  # characters of a column whose words are broken
 
 log = structlog.get_logger()
 
@@ -98,20 +101,73 @@ def print_rows(
         json.dump(found, sys.stdout, default=_json, ensure_ascii=False)
         sys.stdout.write("\n")
     else:
-        out.print(as_table(columns, rows, title))
+        out.print(as_table(columns, rows, title, width=out.width))
 
 
 def as_table(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    title: str | None = None,
+    *,
+    width: int,
 ) -> Table:
-    """A result as a table for people, with columns that hold numbers aligned to the right."""
+    """A result as a table for people, with columns that hold numbers aligned to the right.
+
+    Lines are wrapped between words, so that names stay whole if the width allows it.
+
+    Args:
+        columns: the names of the columns.
+        rows: the rows.
+        title: printed above the table.
+        width: the characters of a line.
+    """
     table = Table(title=title, title_justify="left", title_style="bold")
+    texts = [[_text(value, "") for value in row] for row in rows]
+    widths = _widths(columns, [[row[n] for row in texts] for n in range(len(columns))], width)
     for number, column in enumerate(columns):
         right = any(_is_number(row[number]) for row in rows)
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(value, "") for value in row))
+        table.add_column(
+            column,
+            justify="right" if right else "left",
+            overflow="fold",
+            width=widths[number] if widths else None,
+        )
+    for text in texts:
+        table.add_row(*text)
     return table
+
+
+def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """The width of each column at which words stay whole; None if there is none.
+
+    Each column gets the width of its longest word. The rest of the line is given to the columns
+    whose texts are longer, the shortest first. The name of a column may be wrapped. If the words do
+    not fit, those of the widest columns are broken, but not those of the first one.
+    """
+    words = [" ".join([name, *column]).split() for name, column in zip(names, cells, strict=True)]
+    least = [max(map(cell_len, column), default=0) for column in words]
+    whole = [
+        max([needed, *map(cell_len, "\n".join(column).splitlines())])
+        for needed, column in zip(least, cells, strict=True)
+    ]
+    left = width - sum(least) - 3 * len(cells) - 1  # without borders
+    while left < 0:
+        widest = max(range(1, len(cells)), key=lambda n: least[n], default=0)
+        if least[widest] <= NARROWEST:
+            return None
+        least[widest] -= 1
+        left += 1
+    found = [*least]
+    wanting = sorted(range(len(cells)), key=lambda n: whole[n] - least[n])
+    for place, number in enumerate(wanting):
+        share = min(whole[number] - least[number], left // (len(wanting) - place))
+        found[number] += share
+        left -= share
+    for number, name in enumerate(names):  # what is left may hold the names on one line
+        share = max(min(cell_len(name) - found[number], left), 0)
+        found[number] += share
+        left -= share
+    return found
 
 
 def _is_number(value: Any) -> bool:
