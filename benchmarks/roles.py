@@ -19,9 +19,9 @@ from gold.catalog import register
 from gold.sql_client import connect
 from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
-from lakehouse.runtime.console import print_rows
 from lakehouse.runtime.ports import free_port
 from lakehouse.runtime.session import build_session
+from lakehouse.runtime.terminal import print_rows
 from lakehouse.sql.endpoint import start_endpoint
 from lakehouse.sql.users import add_user, generated_password
 
