@@ -1,6 +1,7 @@
 """Client of the SQL endpoint (HiveServer2 protocol), through which dbt builds and people read."""
 
 import logging
+import re
 import ssl
 from contextlib import suppress
 from ipaddress import ip_address
@@ -23,6 +24,9 @@ CONNECT_SECONDS = 10
 TRUST_ENV = "LAKEHOUSE_SQL_TLS_TRUST_CERTS_FILE"
 ANY_PASSWORD = "none"  # noqa: S105 - PyHive wants one  # pragma: allowlist secret
 
+# The classes of errors that precede their messages: Spark's, and that of `Access.java`.
+CLASSES = r"org\.apache\.spark\.sql\.AnalysisException: |lakehouse\.Access\$AccessDenied: "
+
 logging.getLogger("thrift").setLevel(logging.CRITICAL)  # a refused connection is expected
 
 
@@ -39,12 +43,12 @@ def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tu
     with connect(settings) as connection, connection.cursor() as cursor:
         try:
             cursor.execute(sql)
+            if cursor.description is None:
+                return [], []
+            names = [column[0] for column in cursor.description]
+            return names, cursor.fetchall()
         except hive.OperationalError as error:
             raise SqlError(_spark_message(error)) from error
-        if cursor.description is None:
-            return [], []
-        names = [column[0] for column in cursor.description]
-        return names, cursor.fetchall()
 
 
 def connect(settings: LakeSettings) -> Any:
@@ -210,4 +214,4 @@ def _tls_differs(settings: LakeSettings) -> SqlError | None:
 def _spark_message(error: Exception) -> str:
     status = getattr(error.args[0], "status", None) if error.args else None
     text = str(getattr(status, "errorMessage", error))
-    return text.splitlines()[0].split("org.apache.spark.sql.AnalysisException: ")[-1].strip()
+    return re.split(CLASSES, text.splitlines()[0])[-1].strip()

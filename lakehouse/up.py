@@ -25,7 +25,7 @@ from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
 from lakehouse.runtime.terminal import err, step
 from lakehouse.sinks.running import check_sinks, declared, run_sinks
-from lakehouse.sql.connect import PORT_SETTING, spark_connect
+from lakehouse.sql.connect import PORT_SETTING, require_token, spark_connect
 from lakehouse.sql.endpoint import answers, start_endpoint
 from lakehouse.sql.guard import require_guard
 from silver.refine import QUERY, refine
@@ -49,15 +49,17 @@ def up(lake: Lake) -> None:
 
 
 def require_free_ports(settings: LakeSettings) -> None:
-    """Check that the ports for clients are free, and that the SQL endpoint is protected.
+    """Check that the ports for clients are free, and that what they serve is protected.
 
     Raises:
-        SettingsError: a port is in use, or `require_guard` fails. Names the setting to change.
+        SettingsError: a port is in use, or `require_guard` or `require_token` fails. Names the
+            setting to change.
     """
     require_guard(settings)
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
     if settings.connect_port is not None:
         require_free_port(settings.connect_port, PORT_SETTING)
+        require_token(settings)
 
 
 def serve(spark: SparkSession, lake: Lake) -> None:

@@ -56,6 +56,7 @@ TESTED_BY = {
     "lake/settings/lineage.py": "lake/observe/test_lineage.py",
     "lake/settings/log_format.py": "lake/observe/test_logs.py",
     "lake/settings/s3.py": "lake/tables/test_storage.py",
+    "lake/settings/roles.py": "lakehouse/sql/test_users.py",
     "lake/settings/sql.py": "lakehouse/sql/test_guard.py",
     "lake/tables/log_store.py": "lake/tables/test_storage.py",
     "lakehouse/commands/": "lakehouse/test_cli.py",

@@ -200,6 +200,12 @@ class LakeSettings(
         default=None, ge=1, le=65535, description="Port of Spark Connect; off by default"
     )
 
+    connect_token_file: Path | None = Field(
+        default=None,
+        description="File with the token that clients of Spark Connect must send; needed if the "
+        "SQL endpoint asks for passwords",
+    )
+
     log_format: LogFormat = Field(
         default="text", description="Format of logs on stderr: text or json"
     )

@@ -1,10 +1,43 @@
 """Settings of the SQL endpoint and of its clients."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
+
+from lake.settings.roles import LimitedRole, Role
+
+TABLE = re.compile(r"\w+(\.\w+)?")
+
+
+class RoleSettings(BaseModel):
+    """What a role other than `owner` may use of the SQL endpoint."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tables: list[str] | None = Field(
+        default=None, description="Schemas and SCHEMA.TABLE that the role may read"
+    )
+    rows: int = Field(
+        default=1_000_000, ge=0, le=2_000_000_000, description="Most rows of a result; 0: all"
+    )
+    seconds: int = Field(
+        default=600, ge=0, description="Longest time that a statement runs; 0: any"
+    )
+    statements: int = Field(
+        default=4, ge=0, description="Statements of a user that run at a time; 0: any number"
+    )
+
+    @field_validator("tables")
+    @classmethod
+    def _are_names(cls, tables: list[str] | None) -> list[str] | None:
+        for each in tables or ():
+            if not TABLE.fullmatch(each):
+                message = f"'{each}' is not the name of a schema or SCHEMA.TABLE"
+                raise ValueError(message)
+        return tables
 
 
 class SqlSettings(BaseSettings):
@@ -25,6 +58,12 @@ class SqlSettings(BaseSettings):
         description="File of users and hashed passwords, written by `lakehouse sql-user`; "
         "default <home>/sql-users",
     )
+    sql_roles: dict[LimitedRole, RoleSettings] = Field(
+        default={}, description="What readers and analysts may read, and their limits"
+    )
+    sql_audit_days: int = Field(
+        default=90, ge=7, description="Days for which bronze.sql_statements keeps statements"
+    )
     sql_ldap_url: str | None = Field(
         default=None,
         pattern=r"^ldaps?://[^\s/]+/?$",
@@ -35,6 +74,16 @@ class SqlSettings(BaseSettings):
         pattern=r"^(%s@[\w.-]+|[\w-]+=%s,[^:]+)$",
         description="Name to log in with at the LDAP server; %s is the user's name: "
         "uid=%s,ou=people,dc=example,dc=org, or %s@example.org for Active Directory",
+    )
+    sql_ldap_roles: dict[str, Role] = Field(
+        default={},
+        description="Roles by LDAP group, which is named by its whole name or its first part; "
+        "without it, every LDAP user is an owner",
+    )
+    sql_ldap_group_base: str | None = Field(
+        default=None,
+        description="Entry below which groups name their members, such as ou=groups,dc=example,"
+        "dc=org; not needed if entries of users have `memberOf`",
     )
     sql_tls: bool = Field(default=False, description="Use TLS on the SQL endpoint")
     sql_tls_certificate_file: Path | None = Field(

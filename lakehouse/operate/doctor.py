@@ -43,7 +43,7 @@ from lakehouse.runtime.metastore import jar_groups
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.sinks.state import SinkState, sink_states
 from lakehouse.sql.connect import PORT_SETTING
-from lakehouse.sql.guard import guard_state
+from lakehouse.sql.guard import guard_state, unlimited_users
 from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.read import incomplete
@@ -333,6 +333,9 @@ def sql(settings: LakeSettings) -> Iterator[Finding]:
     if _serves_sql(settings):
         try:
             yield Finding("SQL endpoint", *guard_state(settings))
+            if unlimited := unlimited_users(settings):
+                found, remedy = unlimited
+                yield Finding("SQL users", "warn", found, remedy)
         except SettingsError as error:
             yield _refused("SQL endpoint", error)
 

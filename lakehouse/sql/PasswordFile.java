@@ -1,8 +1,6 @@
 package lakehouse;
 
-import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
@@ -37,29 +35,32 @@ public class PasswordFile implements PasswdAuthenticationProvider {
         try {
             String stored = stored(user);
             String password = decoded(said);
-            right = !password.isEmpty()
-                && isRight(stored == null ? NOBODY : stored, password) && stored != null;
+            // Who has been let in before is not held up by others who guess his password.
+            right = !password.isEmpty() && stored != null && isKnown(stored, password);
+            if (!right) {
+                Throttle.before(user);
+                right = !password.isEmpty()
+                    && isRight(stored == null ? NOBODY : stored, password) && stored != null;
+            }
+        } catch (AuthenticationException error) {
+            throw error;
         } catch (Exception error) {
             throw new AuthenticationException("The password file cannot be used", error);
         }
         if (!right) {
-            throw new AuthenticationException("Wrong user or password");
+            throw Throttle.refused(user);
         }
+        Throttle.succeeded(user);
     }
 
-    private static String stored(String user) throws IOException {
-        // Read for each connection, so that whoever is taken out of it is out at once.
-        byte[] file = Files.readAllBytes(Paths.get(System.getProperty("lakehouse.sql.users")));
-        for (String line : new String(file, StandardCharsets.UTF_8).split("\n")) {
-            if (line.startsWith(user + ":")) {
-                return line.substring(user.length() + 1);
-            }
-        }
-        return null;
+    /** The stored hash of a user's password; null if there is no such user. */
+    private static String stored(String user) {
+        String line = Access.stored(Paths.get(System.getProperty("lakehouse.sql.users")), user);
+        return line == null ? null : line.split(":")[0];
     }
 
     /** HiveServer2 makes a char of each byte; clients send UTF-8. */
-    private static String decoded(String said) {
+    static String decoded(String said) {
         byte[] bytes = new byte[said.length()];
         for (int i = 0; i < bytes.length; i++) {
             bytes[i] = (byte) said.charAt(i);
@@ -67,13 +68,14 @@ public class PasswordFile implements PasswdAuthenticationProvider {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
+    private static boolean isKnown(String stored, String password)
+            throws GeneralSecurityException {
+        byte[] known = (byte[]) FOUND_RIGHT.get(stored);
+        return known != null && MessageDigest.isEqual(known, quick(password));
+    }
+
     private static boolean isRight(String stored, String password)
             throws GeneralSecurityException {
-        byte[] quick = quick(password);
-        byte[] known = (byte[]) FOUND_RIGHT.get(stored);
-        if (known != null && MessageDigest.isEqual(known, quick)) {
-            return true;
-        }
         String[] parts = stored.split("\\$");
         byte[] expected = Base64.getDecoder().decode(parts[3]);
         PBEKeySpec spec = new PBEKeySpec(
@@ -83,7 +85,7 @@ public class PasswordFile implements PasswdAuthenticationProvider {
             SecretKeyFactory.getInstance("PBKDF2WithHmacSHA256").generateSecret(spec).getEncoded();
         boolean right = MessageDigest.isEqual(expected, found);
         if (right) {
-            FOUND_RIGHT.put(stored, quick);
+            FOUND_RIGHT.put(stored, quick(password));
         }
         return right;
     }

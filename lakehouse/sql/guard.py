@@ -2,13 +2,14 @@
 
 HiveServer2 takes certificates as a Java key store, and a custom password check as the name of a
 Java class. The class must be on Java's own class path, because each statement changes the class
-loader of its thread. Compiled files do not belong in git. Therefore `PasswordFile.java` is compiled
+loader of its thread. Compiled files do not belong in git. Therefore our Java sources are compiled
 into a folder of the class path when an endpoint starts. The compiler is Janino, which Spark uses
-for its generated code, and it takes a third of a second. A callback from Java to Python would have
-opened one more port.
+for its generated code, and it takes a second. A callback from Java to Python would have opened one
+more port.
 """
 
 import datetime as dt
+import json
 import secrets
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +28,19 @@ from lake.settings.secret_files import require_private
 from lake.settings.settings import LakeSettings
 from lake.tables.java_source import compile_source
 from lakehouse.sql.users import SETTING as USERS_SETTING
-from lakehouse.sql.users import read_users, users_file
+from lakehouse.sql.users import read_users, users_file, users_without_role
 from pulsar_spark.errors import SettingsError
 
 RENEW_WITHIN = dt.timedelta(days=14)
-CLASS = "PasswordFile"
-HIVE_NAMES = {"none": "NONE", "password": "CUSTOM", "ldap": "LDAP"}  # pragma: allowlist secret
+# Each is compiled against those before it.
+CLASSES = (
+    *("Access", "Throttle", "PasswordFile", "LdapLogin", "PlanGuard", "Tls", "Audit"),
+    "GuardedServer",
+)
+LOGIN = {
+    "password": "lakehouse.PasswordFile",  # pragma: allowlist secret
+    "ldap": "lakehouse.LdapLogin",
+}  # pragma: allowlist secret
 CERTIFICATE = "LAKEHOUSE_SQL_TLS_CERTIFICATE_FILE"
 KEY = "LAKEHOUSE_SQL_TLS_KEY_FILE"
 
@@ -105,55 +113,81 @@ def guard_state(settings: LakeSettings) -> tuple[Literal["ok", "warn", "fail"], 
     return "warn" if left > dt.timedelta() else "fail", found, "Renew it, then restart."
 
 
-def hive_configuration(settings: LakeSettings, folder: Path) -> dict[str, str]:
-    """The configuration that HiveServer2 reads while it starts.
-
-    Args:
-        settings: how to serve.
-        folder: a private folder for the key store, which is read only at the start.
-    """
-    found = {
+def hive_configuration(settings: LakeSettings) -> dict[str, str]:
+    """The configuration that HiveServer2 reads while it starts, without TLS."""
+    asks = settings.sql_authentication != "none"
+    return {
         "hive.server2.thrift.bind.host": settings.sql_host,
         "hive.server2.thrift.port": str(settings.sql_port),
-        "hive.server2.authentication": HIVE_NAMES[settings.sql_authentication],
-        "hive.server2.use.SSL": str(settings.sql_tls).lower(),
+        "hive.server2.authentication": "CUSTOM" if asks else "NONE",
+        "hive.server2.use.SSL": "false",
     }
-    if settings.sql_tls:
-        key, chain = read_certificates(settings)
-        password = secrets.token_urlsafe(32)
-        store = folder / "sql.p12"
-        store.touch(mode=0o600)
-        store.write_bytes(
-            pkcs12.serialize_key_and_certificates(
-                b"sql", key, chain[0], chain[1:], BestAvailableEncryption(password.encode())
-            )
+
+
+def unlimited_users(settings: LakeSettings) -> tuple[str, str] | None:
+    """Who has all rights without having been given them: description and remedy; None if nobody.
+
+    For `lakehouse up` and `doctor`. The file of users may be from before there were roles.
+
+    Raises:
+        SettingsError: see `read_users`.
+    """
+    if settings.sql_authentication == "ldap" and not settings.sql_ldap_roles:
+        found = "every user of the LDAP server may read, change and run everything"
+        return found, "Give roles to LDAP groups with LAKEHOUSE_SQL_LDAP_ROLES."
+    if settings.sql_authentication == "password" and (names := users_without_role(settings)):
+        found = f"owners, because they were added before there were roles: {', '.join(names)}"
+        return found, "Give each a role with `lakehouse sql-user role NAME ROLE`."
+    return None
+
+
+def write_key_store(settings: LakeSettings, folder: Path) -> tuple[Path, str]:
+    """Write the endpoint's key and certificates as a key store, which is how Java takes them.
+
+    Args:
+        settings: names the PEM files.
+        folder: a private folder.
+
+    Returns:
+        The file, which only its owner can read, and its password, which is new each time.
+
+    Raises:
+        SettingsError: a file is missing or cannot be read, or key and certificate do not match.
+    """
+    key, chain = read_certificates(settings)
+    password = secrets.token_urlsafe(32)
+    store = folder / "sql.p12"
+    store.touch(mode=0o600)
+    store.write_bytes(
+        pkcs12.serialize_key_and_certificates(
+            b"sql", key, chain[0], chain[1:], BestAvailableEncryption(password.encode())
         )
-        found["hive.server2.keystore.path"] = str(store)
-        found["hive.server2.keystore.password"] = password
-    return found
+    )
+    return store, password
 
 
 def prepare_authentication(jvm: Any, settings: LakeSettings, classes: Path) -> None:
-    """Set the system properties that HiveServer2 reads to authenticate each connection.
+    """Compile the classes that guard the endpoint, and say how they authenticate a connection.
 
     Args:
         jvm: py4j's view of the driver's JVM.
         settings: how to serve.
-        classes: a folder on the JVM's class path, for the class that checks passwords.
+        classes: a folder on the JVM's class path, for the classes.
     """
+    for name in CLASSES:
+        compile_source(jvm, "lakehouse.sql", name, classes)
+    login = LOGIN[settings.sql_authentication]
+    jvm.Class.forName(login)  # else all logins would fail without a message
+    jvm.System.setProperty("hive.server2.custom.authentication.class", login)
     if settings.sql_authentication == "password":
-        compile_source(jvm, "lakehouse.sql", CLASS, classes)
-        full_name = f"lakehouse.{CLASS}"
-        jvm.Class.forName(full_name)  # else all logins would fail without a message
         jvm.System.setProperty("lakehouse.sql.users", str(users_file(settings).resolve()))
-        jvm.System.setProperty("hive.server2.custom.authentication.class", full_name)
-    if settings.sql_authentication == "ldap":
-        pattern = settings.sql_ldap_user or ""
-        domain = pattern.removeprefix("%s@") if pattern.startswith("%s@") else ""
-        ldap = "hive.server2.authentication.ldap"
-        jvm.System.setProperty(f"{ldap}.url", settings.sql_ldap_url)
-        jvm.System.setProperty(f"{ldap}.Domain", domain)
-        jvm.System.setProperty(f"{ldap}.userDNPattern", "" if domain else pattern)
+    else:
+        jvm.lakehouse.LdapLogin.configure(
+            settings.sql_ldap_url,
+            settings.sql_ldap_user,
+            settings.sql_ldap_group_base,
+            json.dumps(settings.sql_ldap_roles),
+        )
 
 
 def _require_closed(settings: LakeSettings) -> None:

@@ -1,7 +1,8 @@
-"""The users who may log in to the SQL endpoint, as a file of hashed passwords.
+"""The users who may log in to the SQL endpoint, as a file of hashed passwords and roles.
 
-A line is `NAME:pbkdf2_sha256$ROUNDS$SALT$HASH`. The hash has Django's format, and every Java can
-check PBKDF2. `PasswordFile.java` reads the file for each connection, so a change needs no restart.
+A line is `NAME:pbkdf2_sha256$ROUNDS$SALT$HASH:ROLE`. The hash has Django's format, and every Java
+can check PBKDF2. A line without a role was written before there were roles; its user is an owner.
+`Access.java` reads the file for each connection and each call, so a change needs no restart.
 """
 
 import base64
@@ -9,9 +10,12 @@ import hashlib
 import re
 import secrets
 from pathlib import Path
+from typing import NamedTuple, get_args
 
+from gold.sql_client import is_loopback
 from lake.durable import PRIVATE, write_durably
-from lake.settings.secret_files import require_private
+from lake.settings.roles import Role
+from lake.settings.secret_files import require_private, secret_text
 from lake.settings.settings import LakeSettings
 from pulsar_spark.errors import SettingsError
 
@@ -19,15 +23,30 @@ ROUNDS = 600_000  # from OWASP's password storage cheat sheet, for PBKDF2 with S
 SHORTEST = 12
 NAME = re.compile(r"[A-Za-z0-9][\w.@-]{0,63}", re.ASCII)
 SETTING = "LAKEHOUSE_SQL_USERS_FILE"
+LINE = re.compile(
+    rf"(pbkdf2_sha256\$\d+\$[^$:]+\$[\w+/=]+)(?::({'|'.join(get_args(Role))}))?", re.ASCII
+)
+
+
+class User(NamedTuple):
+    """A line of the file without its name. The role is None if the line is from before roles."""
+
+    password: str
+    role: Role | None
+
+    @property
+    def rights(self) -> Role:
+        """The role whose rights the user has."""
+        return self.role or "owner"
 
 
 def users_file(settings: LakeSettings) -> Path:
-    """The file that holds the users and their hashed passwords."""
+    """The file that holds the users, their hashed passwords and their roles."""
     return (settings.sql_users_file or settings.home_dir / "sql-users").expanduser()
 
 
-def read_users(settings: LakeSettings) -> dict[str, str]:
-    """The hashed passwords by user name, empty if there is no file yet.
+def read_users(settings: LakeSettings) -> dict[str, User]:
+    """The users by name, empty if there is no file yet.
 
     Raises:
         SettingsError: other users may read the file, or a line is not a valid user.
@@ -35,20 +54,41 @@ def read_users(settings: LakeSettings) -> dict[str, str]:
     file = users_file(settings)
     if not file.exists():
         return {}
-    lines = require_private(SETTING, file).read_text().splitlines()
-    users = dict(line.partition(":")[::2] for line in lines if line)
-    for number, stored in enumerate(users.values(), 1):
-        if not re.fullmatch(r"pbkdf2_sha256\$\d+\$[^$]+\$[\w+/=]+", stored, re.ASCII):
+    users = {}
+    for number, line in enumerate(require_private(SETTING, file).read_text().splitlines(), 1):
+        name, _, stored = line.partition(":")
+        match = LINE.fullmatch(stored)
+        if match is None:
             what = (
-                f"{SETTING}: user {number} of {file} has no password hash in the form that "
+                f"{SETTING}: line {number} of {file} is not a user in the form that "
                 "`lakehouse sql-user add` writes."
             )
             raise SettingsError(what, "Remove the line and add the user again.")
+        users[name] = User(match[1], match[2])  # type: ignore[arg-type]
     return users
 
 
-def add_user(settings: LakeSettings, name: str, password: str) -> None:
+def users_without_role(settings: LakeSettings) -> list[str]:
+    """The users from before there were roles, who are owners.
+
+    Raises:
+        SettingsError: see `read_users`.
+    """
+    return [name for name, user in read_users(settings).items() if user.role is None]
+
+
+def add_user(settings: LakeSettings, name: str, password: str, role: Role | None = None) -> Role:
     """Let a user log in with this password from the next connection on; replaces an older one.
+
+    Args:
+        settings: where the file is.
+        name: the name of the user.
+        password: what the user will log in with.
+        role: what the user may do. None keeps the role of an existing user; a new user becomes a
+            reader if the endpoint can be reached from other machines, and an owner if not.
+
+    Returns:
+        The role that the user has now.
 
     Raises:
         SettingsError: the name is not allowed, or the password is too short or not printable.
@@ -59,23 +99,46 @@ def add_user(settings: LakeSettings, name: str, password: str) -> None:
     if len(password) < SHORTEST or not password.isprintable():
         message = f"A password needs at least {SHORTEST} characters, all of them printable."
         raise SettingsError(message)
-    _write(settings, read_users(settings) | {name: hashed(password)})
+    users = read_users(settings)
+    former = users.get(name)
+    kept = former.role if former else "owner" if is_loopback(settings.sql_host) else "reader"
+    user = User(hashed(password), role or kept)
+    _write(settings, users | {name: user})
+    return user.rights
 
 
-def remove_user(settings: LakeSettings, name: str) -> None:
-    """Stop a user from logging in. Open connections stay open.
+def change_role(settings: LakeSettings, name: str, role: Role) -> None:
+    """Give a user another role. The user's open connections end.
 
     Raises:
         SettingsError: there is no such user.
     """
     users = read_users(settings)
-    if users.pop(name, None) is None:
-        message = (
-            f"{users_file(settings)} has no user '{name}'. `lakehouse sql-user list` shows the "
-            "users."
-        )
-        raise SettingsError(message)
+    users[name] = _known(settings, users, name)._replace(role=role)
     _write(settings, users)
+
+
+def remove_user(settings: LakeSettings, name: str) -> None:
+    """Stop a user from logging in. The user's open connections end.
+
+    Raises:
+        SettingsError: there is no such user.
+    """
+    users = read_users(settings)
+    _known(settings, users, name)
+    del users[name]
+    _write(settings, users)
+
+
+def generated_password(file: Path) -> str:
+    """The password in a private file, which is generated if there is no file yet.
+
+    Raises:
+        SettingsError: others can read the file, or it is empty.
+    """
+    if not file.exists():
+        write_durably(file, f"{secrets.token_urlsafe(32)}\n", mode=PRIVATE)
+    return secret_text("--generate", file)
 
 
 def hashed(password: str) -> str:
@@ -85,8 +148,21 @@ def hashed(password: str) -> str:
     return f"pbkdf2_sha256${ROUNDS}${salt}${base64.b64encode(found).decode()}"
 
 
-def _write(settings: LakeSettings, users: dict[str, str]) -> None:
+def _known(settings: LakeSettings, users: dict[str, User], name: str) -> User:
+    if name not in users:
+        message = (
+            f"{users_file(settings)} has no user '{name}'. `lakehouse sql-user list` shows the "
+            "users."
+        )
+        raise SettingsError(message)
+    return users[name]
+
+
+def _write(settings: LakeSettings, users: dict[str, User]) -> None:
     file = users_file(settings)
     file.parent.mkdir(parents=True, exist_ok=True)
-    lines = (f"{name}:{stored}\n" for name, stored in users.items())
+    lines = (
+        ":".join([name, user.password, *([user.role] if user.role else [])]) + "\n"
+        for name, user in users.items()
+    )
     write_durably(file, "".join(lines), mode=PRIVATE)

@@ -20,7 +20,7 @@ SERVICES = yaml.safe_load(TEXT)["services"]
 
 def test_the_file_conforms_to_the_compose_specification() -> None:
     services = PyCompose.from_yaml(MERGED).service_names()
-    assert set(services) == {"pulsar", "topics", "streams", "gold", "shop"}
+    assert set(services) == {"pulsar", "topics", "users", "streams", "gold", "shop"}
 
 
 def test_the_validation_can_fail() -> None:
@@ -37,9 +37,10 @@ def test_services_wait_only_for_services_that_report_when_they_are_ready() -> No
 
 def test_commands_and_settings_exist_in_the_lakehouse() -> None:
     commands = set(get_command(cli.app).commands)  # type: ignore[attr-defined]
-    named = {SERVICES[name]["command"] for name in ("topics", "streams", "gold")}
+    one_word = ("topics", "users", "streams", "gold")
+    named = {SERVICES[name]["command"].split()[0] for name in one_word}
     named |= set(re.findall(r"lakehouse ([a-z-]+) --", SERVICES["shop"]["command"][0]))
-    assert named == {"create-topics", "up", "gold", "generate", "publish"}
+    assert named == {"create-topics", "sql-user", "up", "gold", "generate", "publish"}
     assert named <= commands
     settings = set(re.findall(r"LAKEHOUSE_([A-Z_]+):", TEXT))
     assert {name.lower() for name in settings} <= set(LakeSettings.model_fields)

@@ -382,6 +382,14 @@ def sql_user_add(world: World) -> Case:
     return Case(settings, run, also=lambda s: [*users.read_users(s)])
 
 
+def sql_user_role(world: World) -> Case:
+    def run(settings: LakeSettings) -> None:
+        users.change_role(settings, "bob", "reader")
+
+    case = sql_user_add(world)
+    return Case(case.settings, run, also=lambda s: [*users.read_users(s).items()])
+
+
 def sql_user_remove(world: World) -> Case:
     def run(settings: LakeSettings) -> None:
         if users.read_users(settings):
@@ -510,10 +518,11 @@ SCENARIOS: dict[str, Callable[[World], Case]] = {
     "gold": gold,
     "reset": reset_,
     "sql-user add": sql_user_add,
+    "sql-user role": sql_user_role,
     "sql-user remove": sql_user_remove,
     "generate": generate,
 }
-QUICK = {"gold", "sql-user add", "sql-user remove", "generate"}
+QUICK = {"gold", "sql-user add", "sql-user role", "sql-user remove", "generate"}
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,8 @@
 """Tests the settings refused before the SQL endpoint listens, and the file of its users."""
 
+import base64
 import datetime as dt
+import hashlib
 import io
 import sys
 from collections.abc import Callable
@@ -17,7 +19,8 @@ from lake.settings.settings import LakeSettings, load_settings
 from lakehouse import cli
 from lakehouse.operate import doctor
 from lakehouse.runtime.ports import free_port
-from lakehouse.sql.guard import hive_configuration, read_certificates, require_guard
+from lakehouse.sql.connect import require_token
+from lakehouse.sql.guard import read_certificates, require_guard, write_key_store
 from lakehouse.sql.users import add_user, read_users, users_file
 from pulsar_spark.errors import SettingsError
 
@@ -109,12 +112,36 @@ def test_commands_refuse_an_insecure_endpoint_before_they_start_anything(
 def test_a_user_is_added_listed_and_removed(settings: LakeSettings, run: Run) -> None:
     done = run("--home", ".", "sql-user", "add", "anna", types=f"{PASSWORD}\n")
     assert (done.code, done.err) == (0, "")
-    assert run("--home", ".", "sql-user", "list", "--format", "csv").out == "user\nanna\n"
+    assert (
+        run("--home", ".", "sql-user", "list", "--format", "csv").out == "user,role\nanna,owner\n"
+    )
     run("--home", ".", "sql-user", "add", "bert", types=f"{PASSWORD}\n")
+    given = run("--home", ".", "sql-user", "add", "ria", "--role", "reader", types=f"{PASSWORD}\n")
+    assert "ria can log in as reader" in given.out
+    assert "ria is now analyst" in run("--home", ".", "sql-user", "role", "ria", "analyst").out
+    assert read_users(settings)["ria"].role == "analyst"
+    assert run("--home", ".", "sql-user", "role", "ria", "admin").code == 2
+    assert run("--home", ".", "sql-user", "remove", "ria").code == 0
     assert run("--home", ".", "sql-user", "remove", "anna").code == 0
     assert list(read_users(settings)) == ["bert"]
     assert "has no user 'anna'" in run("--home", ".", "sql-user", "remove", "anna").err
     assert [each.name for each in settings.home_dir.iterdir()] == ["sql-users"]
+
+
+def test_a_password_is_generated_once_into_a_private_file(
+    settings: LakeSettings, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    command = ("--home", ".", "sql-user", "add", "gold", "--generate", str(file))
+    assert run(*command).code == 0
+    first = file.read_text()
+    assert len(first) > 40
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert run(*command).code == 0
+    assert file.read_text() == first
+    _, rounds, salt, stored = read_users(settings)["gold"].password.split("$")
+    right = hashlib.pbkdf2_hmac("sha256", first.strip().encode(), salt.encode(), int(rounds))
+    assert base64.b64decode(stored) == right
 
 
 def test_secrets_that_others_may_read_are_not_used(settings: LakeSettings, tmp_path: Path) -> None:
@@ -128,7 +155,7 @@ def test_secrets_that_others_may_read_are_not_used(settings: LakeSettings, tmp_p
     users_file(asking).chmod(0o640)
     require_guard(asking)
     users_file(asking).write_text("anna:md5$1$x$y\n")
-    assert_refused(asking, "user 1", "no password hash")
+    assert_refused(asking, "line 1", "is not a user")
 
     (tmp_path / "password").write_text(PASSWORD)
     (tmp_path / "password").chmod(0o644)
@@ -178,12 +205,9 @@ def test_the_key_store_is_private_and_has_a_new_password_each_time(
     settings: LakeSettings, tmp_path: Path
 ) -> None:
     served = with_tls(settings, tmp_path)
-    first, second = (hive_configuration(served, tmp_path) for _ in range(2))
-    assert first["hive.server2.use.SSL"] == "true"
-    store = Path(second["hive.server2.keystore.path"])
+    (_, first), (store, password) = (write_key_store(served, tmp_path) for _ in range(2))
     assert store.stat().st_mode & 0o777 == 0o600
-    password = second["hive.server2.keystore.password"]
-    assert password != first["hive.server2.keystore.password"]
+    assert password != first
     _, certificate, _ = pkcs12.load_key_and_certificates(store.read_bytes(), password.encode())
     assert certificate == read_certificates(served)[1][0]
 
@@ -213,3 +237,35 @@ def test_ldap_needs_a_server_a_name_and_encryption(settings: LakeSettings) -> No
     for unfit in ("uid=bea,dc=org", "%s", "%s@", "uid=%s:ou=x,dc=org"):
         with pytest.raises(SettingsError, match="sql_ldap_user"):
             load_settings(sql_ldap_user=unfit)
+
+
+def test_without_a_token_spark_connect_is_refused_beside_roles(
+    settings: LakeSettings, tmp_path: Path
+) -> None:
+    served = settings.model_copy(update={"connect_port": 15002})
+    assert require_token(served) is None
+    asking = served.model_copy(update={"sql_authentication": "password"})
+    with pytest.raises(SettingsError, match="LAKEHOUSE_CONNECT_TOKEN_FILE"):
+        require_token(asking)
+    (tmp_path / "token").touch(mode=0o600)
+    (tmp_path / "token").write_text("of the owners\n")
+    assert require_token(asking.model_copy(update={"connect_token_file": tmp_path / "token"})) == (
+        "of the owners"
+    )
+
+
+def test_the_doctor_warns_of_users_who_are_owners_because_they_have_no_role(
+    settings: LakeSettings,
+) -> None:
+    asking = settings.model_copy(update={"sql_authentication": "password"})
+    add_user(asking, "anna", PASSWORD)
+    assert [each.state for each in doctor.sql(asking)] == ["ok"]
+    users_file(asking).write_text(users_file(asking).read_text().replace(":owner", ""))
+    found = list(doctor.sql(asking))
+    assert [each.state for each in found] == ["ok", "warn"]
+    assert "anna" in found[1].found
+    assert "lakehouse sql-user role" in found[1].remedy
+    ldap = {"sql_authentication": "ldap", "sql_ldap_url": "ldaps://a", "sql_ldap_user": "u=%s,o=x"}
+    found = list(doctor.sql(settings.model_copy(update=ldap)))
+    assert found[1].state == "warn"
+    assert "LAKEHOUSE_SQL_LDAP_ROLES" in found[1].remedy

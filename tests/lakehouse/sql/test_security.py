@@ -2,9 +2,12 @@
 
 import json
 import secrets
+import socket
 import ssl
 import subprocess
 import sys
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from pyhive import hive
 from shop_lake import ShopLake
 from sqlalchemy import NullPool, create_engine, text
+from tenacity import Retrying, stop_after_delay, wait_fixed
 from thrift.transport.TSSLSocket import TSSLSocket
 from thrift.transport.TTransport import TTransportException
 
@@ -28,6 +32,7 @@ from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from lakehouse import cli
 from lakehouse.runtime.ports import free_port
+from lakehouse.sql import certificate
 from lakehouse.sql.endpoint import start_endpoint
 from lakehouse.sql.users import add_user, remove_user
 from pulsar_spark import log_masking
@@ -47,6 +52,26 @@ dn: uid=bea,ou=people,dc=org
 objectClass: inetOrgPerson
 uid: bea
 userPassword: {BEAS}
+memberOf: cn=bi,ou=groups,dc=org
+
+dn: uid=ole,ou=people,dc=org
+objectClass: inetOrgPerson
+uid: ole
+userPassword: {BEAS}
+
+dn: uid=nele,ou=people,dc=org
+objectClass: inetOrgPerson
+uid: nele
+userPassword: {BEAS}
+
+dn: ou=groups,dc=org
+objectClass: organizationalUnit
+ou: groups
+
+dn: cn=engineers,ou=groups,dc=org
+objectClass: groupOfNames
+cn: engineers
+member: uid=ole,ou=people,dc=org
 
 """
 
@@ -85,10 +110,12 @@ def secured(shop_lake: ShopLake, certificates: Path) -> Iterator[LakeSettings]:
         "sql_password_file": certificates / "password",
     }
     settings = shop_lake.settings.model_copy(update=own)
-    add_user(settings, "anna", PASSWORD)
-    serving = start_endpoint(shop_lake.spark, settings)
-    yield settings
-    serving.stop()
+    add_user(settings, "anna", PASSWORD, "owner")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(certificate, "CHECK_SECONDS", 0.2)
+        serving = start_endpoint(shop_lake.spark, settings)
+        yield settings
+        serving.stop()
 
 
 def changed(settings: LakeSettings, **update: object) -> LakeSettings:
@@ -143,9 +170,9 @@ def test_wrong_credentials_are_rejected(
 def test_a_missing_password_is_rejected(secured: LakeSettings) -> None:
     assert "rejected the user 'anna'" in refusal(changed(secured, sql_password_file=None))
     context = ssl.create_default_context(cafile=secured.sql_tls_trust_certs_file)
-    socket = TSSLSocket("localhost", secured.sql_port, ssl_context=context)
+    plain = TSSLSocket("localhost", secured.sql_port, ssl_context=context)
     with pytest.raises(TTransportException, match="Error validating the login"):
-        hive.Connection(username="anna", thrift_transport=plain_sasl(socket, "anna", ""))
+        hive.Connection(username="anna", thrift_transport=plain_sasl(plain, "anna", ""))
 
 
 def test_users_can_be_added_and_removed_while_the_endpoint_runs(
@@ -176,6 +203,66 @@ def test_only_a_certificate_for_the_host_from_a_known_authority_is_trusted(
     by_number = refusal(changed(secured, sql_host="127.0.0.1"))
     assert "certificate is not valid for '127.0.0.1'" in by_number
     assert "LAKEHOUSE_SQL_HOST" in by_number
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(
+    secured: LakeSettings, certificates: Path
+) -> None:
+    files = [certificates / name for name in ("ca.pem", "sql.pem", "sql.key")]
+    before = [file.read_bytes() for file in files]
+    with connect(secured) as open_before:
+        key = issue(certificates, "sql")  # of another authority, which replaces `ca.pem`
+        (certificates / "sql.key").write_bytes(key)
+
+        def connects() -> None:
+            connect(secured).close()
+
+        Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.1), reraise=True)(connects)
+        with open_before.cursor() as cursor:
+            cursor.execute("select 1")
+            assert cursor.fetchall() == [(1,)]
+    for file, content in zip(files, before, strict=True):
+        file.write_bytes(content)
+    Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.1), reraise=True)(connects)
+
+
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+def test_old_versions_of_tls_are_refused(secured: LakeSettings, version: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that they are deprecated
+        context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+    with (
+        socket.create_connection(("localhost", secured.sql_port)) as plain,
+        pytest.raises((ssl.SSLError, OSError)),
+    ):
+        context.wrap_socket(plain)
+
+
+def test_who_guesses_a_password_is_slowed_down_but_not_its_user(
+    secured: LakeSettings, tmp_path: Path
+) -> None:
+    add_user(secured, "emil", "the one that is right", "owner")
+    emil = knowing(secured, "emil", "the one that is right", tmp_path)
+    assert endpoint_running(emil)
+    started = time.monotonic()
+    for number in range(20):
+        refusal(knowing(secured, "emil", f"wrong password {number}", tmp_path))
+    assert time.monotonic() - started < 15  # most are refused without a look at the password
+    assert endpoint_running(emil)  # who was let in before is let in
+    fred = "of Fred, who is new"
+    add_user(secured, "fred", fred, "owner")
+    for number in range(6):
+        refusal(knowing(secured, "fred", f"wrong password {number}", tmp_path))
+    late = knowing(secured, "fred", fred, tmp_path)
+    assert "rejected the user 'fred'" in refusal(late)  # even the right one has to wait
+
+    def let_in() -> None:
+        assert endpoint_running(late)
+
+    Retrying(stop=stop_after_delay(10), wait=wait_fixed(0.3), reraise=True)(let_in)
 
 
 def test_tls_and_plain_text_cannot_connect_to_each_other(
@@ -295,5 +382,29 @@ def test_ldap_decides_who_can_connect(
             said = refusal(knowing(settings, user, password, tmp_path))
             assert f"rejected the user '{user}'" in said
         assert "rejected the user" in refusal(changed(settings, sql_password_file=None))
+    finally:
+        serving.stop()
+
+
+def test_ldap_groups_give_roles(
+    shop_lake: ShopLake, directory: int, certificates: Path, tmp_path: Path
+) -> None:
+    own = {
+        "sql_port": free_port(),
+        "sql_authentication": "ldap",
+        "sql_ldap_url": f"ldap://127.0.0.1:{directory}",
+        "sql_ldap_user": "uid=%s,ou=people,dc=org",
+        "sql_ldap_roles": {"cn=bi,ou=groups,dc=org": "reader", "Engineers": "owner"},
+        "sql_ldap_group_base": "ou=groups,dc=org",
+    }
+    settings = changed(shop_lake.settings, **own)
+    ole, bea, nele = (knowing(settings, name, BEAS, tmp_path) for name in ("ole", "bea", "nele"))
+    serving = start_endpoint(shop_lake.spark, ole)
+    try:
+        bronze = "select count(*) >= 0 from bronze.users"
+        assert query_endpoint(ole, bronze)[1] == [(True,)]
+        with pytest.raises(SqlError, match="The role 'reader' may not read bronze.users"):
+            query_endpoint(bea, bronze)
+        assert "rejected the user 'nele'" in refusal(nele)  # no group of hers has a role
     finally:
         serving.stop()

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from lake.settings.settings import LakeSettings, load_settings
-from lakehouse.sql.users import add_user, read_users, remove_user, users_file
+from lakehouse.sql.users import (
+    add_user,
+    change_role,
+    read_users,
+    remove_user,
+    users_file,
+    users_without_role,
+)
 from pulsar_spark.errors import SettingsError
 
 PASSWORD = "a dozen letters"  # noqa: S105 - nobody's  # pragma: allowlist secret
@@ -25,12 +32,12 @@ def test_a_password_is_stored_as_a_salted_hash_that_only_the_owner_can_read(
     file = users_file(settings)
     assert file.stat().st_mode & 0o777 == 0o600
     assert PASSWORD not in file.read_text()
-    _, rounds, salt, stored = read_users(settings)["anna"].split("$")
+    _, rounds, salt, stored = read_users(settings)["anna"].password.split("$")
     assert int(rounds) >= 600_000
     right = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), salt.encode(), int(rounds))
     assert base64.b64decode(stored) == right
     add_user(settings, "bert", PASSWORD)
-    assert read_users(settings)["bert"].split("$")[2:] != [salt, stored]
+    assert read_users(settings)["bert"].password.split("$")[2:] != [salt, stored]
 
 
 def test_a_removed_user_is_gone_and_an_unknown_one_is_refused(settings: LakeSettings) -> None:
@@ -58,3 +65,33 @@ def test_an_invalid_user_is_refused(
     with pytest.raises(SettingsError, match=says):
         add_user(settings, name, password)
     assert not users_file(settings).exists()
+
+
+def test_new_users_beyond_loopback_are_readers_and_former_ones_stay_owners(
+    settings: LakeSettings,
+) -> None:
+    assert add_user(settings, "anna", PASSWORD) == "owner"
+    beyond = settings.model_copy(update={"sql_host": "0.0.0.0"})  # noqa: S104 - not listened on
+    assert add_user(beyond, "bert", PASSWORD) == "reader"
+    assert add_user(beyond, "cora", PASSWORD, "analyst") == "analyst"
+    assert users_without_role(settings) == []
+    former = users_file(settings).read_text().replace(":owner", "")
+    users_file(settings).write_text(former)
+    assert users_without_role(settings) == ["anna"]
+    assert read_users(settings)["anna"].rights == "owner"
+    assert add_user(beyond, "anna", PASSWORD) == "owner"  # a new password changes no role
+    assert users_without_role(settings) == ["anna"]
+    change_role(settings, "anna", "reader")
+    assert {name: user.rights for name, user in read_users(settings).items()} == {
+        **{"anna": "reader", "bert": "reader", "cora": "analyst"}
+    }
+    with pytest.raises(SettingsError, match="has no user 'dora'"):
+        change_role(settings, "dora", "owner")
+
+
+def test_an_unknown_role_is_refused(settings: LakeSettings) -> None:
+    add_user(settings, "anna", PASSWORD)
+    file = users_file(settings)
+    file.write_text(file.read_text().replace(":owner", ":admin"))
+    with pytest.raises(SettingsError, match="line 1 of"):
+        read_users(settings)
