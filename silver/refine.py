@@ -37,6 +37,7 @@ from silver.contract.tables import (
     CUTS,
     QUARANTINE,
     RECONCILIATION,
+    changes_table,
     enriched_table,
     history_table,
     silver_tables,
@@ -58,6 +59,7 @@ from silver.state.changelog import apply_changes
 from silver.state.merge_chains import resolve
 from silver.state.scd2 import apply_history
 from silver.state.tombstones import refuse_collected
+from silver.state.versions import apply_versions
 
 QUERY = "silver"
 SOURCES_BY_NAME = {
@@ -268,7 +270,7 @@ class Refinery:
         for topic in self._lake.topics.events():
             table = self._lake.table(enriched_table(topic, self._lake.topics))
             enriched = Enriched(topic, table, partial(table.spark, spark), table.arrow)
-            lookups = self._lookups.states(spark, topic, rows)
+            lookups = self._lookups.states(spark, topic, rows, audit.batch_id)
             mine = rows.get(topic.name)
             apply_events(enriched, mine, lookups, audit.batch_id, small=small)
         audit.count_applied(self._lake)
@@ -294,7 +296,11 @@ class Refinery:
         changes = rows.withColumn("silver_batch", F.lit(audit.batch_id).cast("bigint"))
         if topic.history:
             history = self._lake.table(history_table(topic)).spark(spark)
-            apply_history(history, changes, topic)
+            if topic.keeps_changes:
+                kept = self._lake.table(changes_table(topic)).spark(spark)
+                apply_versions(history, kept, changes, topic, audit.batch_id)
+            else:
+                apply_history(history, changes, topic)
             changes = changes.drop("valid_from")
         table = self._lake.table(state_table(topic))
         state, direct = table.spark(spark), table.arrow

@@ -156,7 +156,10 @@ def _roles(topic: Topic) -> Iterator[str]:
     """Fields that must be single values, because rows are found, ordered or chosen by them."""
     rules = {
         option: rule.field
-        for option, rule in (("delete", topic.delete), ("truncate", topic.truncate))
+        for option, rule in (
+            *(("delete", topic.delete), ("truncate", topic.truncate)),
+            ("snapshot_end", topic.snapshot_end),
+        )
         if rule is not None and not isinstance(rule, str)
     }
     single = {"event_time": topic.event_time, "message_key": topic.message_key, **rules}

@@ -107,7 +107,7 @@ class TopicFile(Declaration):
     @model_validator(mode="after")
     def _late_views_have_names(self) -> TopicFile:
         others = {*self.view_sources(), *self.missing_views()}
-        others |= {topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES}
+        others |= self._of_changelogs()
         for name, topic in self.late_views().items():
             if name in others:
                 message = (
@@ -136,9 +136,16 @@ class TopicFile(Declaration):
         return {
             *OWN_TABLES,
             *self.view_sources(),
-            *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
+            *self._of_changelogs(),
             *self.missing_views(),
             *self.late_views(),
+        }
+
+    def _of_changelogs(self) -> set[str]:
+        """The names of the tables that changelogs have, or may have."""
+        found = {topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES}
+        return found | {
+            f"{topic.name}_changes" for topic in self.changelogs() if topic.keeps_changes
         }
 
     @model_validator(mode="after")

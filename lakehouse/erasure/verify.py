@@ -236,8 +236,8 @@ class _KeyColumns:
 
 
 def _tables_of(topic: Topic) -> list[str]:
-    names = (f"{topic.name}_state", f"{topic.name}_history", f"enriched_{topic.name}")
-    return [f"bronze.{topic.name}", *(f"silver.{name}" for name in names)]
+    names = [f"{topic.name}_{kind}" for kind in ("state", "history", "changes")]
+    return [f"bronze.{topic.name}", *(f"silver.{n}" for n in (*names, f"enriched_{topic.name}"))]
 
 
 def _table(parts: tuple[str, ...]) -> str:

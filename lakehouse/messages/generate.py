@@ -141,7 +141,7 @@ def _deletes(topic: Topic) -> Rule | None:
 
 def _changes(topic: Topic, keys: Keys, rng: random.Random, plan: list[_Change]) -> Iterator[Row]:
     """The rows of a changelog. An update changes one or two fields of the row before."""
-    ruled = {rule.field for rule in (topic.delete, topic.truncate) if isinstance(rule, Rule)}
+    ruled = {rule.field for rule in (topic.delete, topic.truncation) if isinstance(rule, Rule)}
     taken = {*topic.key, *topic.sequence, topic.event_time, topic.merged_into, *ruled}
     taken.add(topic_field(topic))
     free = [name for name in topic.fields if name not in taken]
@@ -230,7 +230,7 @@ def _nothing(spec: FieldSpec) -> str:
 
 def _unlike(topic: Topic, name: str, rng: random.Random, moment: int, is_first: bool) -> str:
     """A value of a rule's field that makes the message neither a delete nor a truncation."""
-    rules = [rule for rule in (topic.delete, topic.truncate) if isinstance(rule, Rule)]
+    rules = [rule for rule in (topic.delete, topic.truncation) if isinstance(rule, Rule)]
     avoided = {_text(rule) for rule in rules if rule.field == name}
     if topic.fields[name].type == "string" and any(len(each) == 1 for each in avoided):
         return "c" if is_first else "u"

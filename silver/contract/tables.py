@@ -13,7 +13,7 @@ from lake.topics.joins import JoinOf
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column
-from silver.contract.columns import COLLECTED, DELETED, UPSERTED, registers
+from silver.contract.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
 
 _ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
 POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
@@ -153,7 +153,7 @@ def state_table(topic: Topic) -> TableSpec:
     columns.append(Column("is_deleted", "boolean", "The key was deleted", nullable=False))
     if topic.has_marks:
         columns.append(Column("mark", "string", "Not NULL if no key: `truncated`, `collected`"))
-    if topic.updates == "partial":
+    if topic.merges_fields:
         columns.append(Column("orders", _orders(topic), "Order of the message that set each field"))
     return TableSpec(
         "silver",
@@ -193,7 +193,8 @@ def _orders(topic: Topic) -> str:
 def history_table(topic: Topic) -> TableSpec:
     """All versions of a changelog (SCD type 2). Grain: one message, valid for a time span.
 
-    The span is in event time.
+    The span is in event time. If versions are made from several messages, each is from the last of
+    them.
     """
     mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
     return TableSpec(
@@ -205,7 +206,7 @@ def history_table(topic: Topic) -> TableSpec:
             Column("is_deleted", "boolean", "The key was deleted", nullable=False),
             Column("valid_from", "timestamp", "Event time of the version", nullable=False),
             Column("valid_to", "timestamp", "Event time of the next version, NULL for the last"),
-            *([mark] if topic.truncates else []),
+            *([mark] if topic.truncates and not topic.keeps_changes else []),
             *_MADE_FROM,
         ),
         {
@@ -213,6 +214,32 @@ def history_table(topic: Topic) -> TableSpec:
                 [*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]
             ),
             **CHANGE_FEED,
+            **_protection(topic, has_hashes=False),
+        },
+        _names(topic),
+        _structs(topic),
+        clustered_by=tuple(topic.key_columns),
+    )
+
+
+def changes_table(topic: Topic) -> TableSpec:
+    """The messages from which the versions of a changelog are made. Grain: one message."""
+    mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
+    present = Column(PRESENT, "array<string>", "Fields that the message sets")
+    return TableSpec(
+        "silver",
+        f"{topic.name}_changes",
+        f"Messages of {topic.name} from which {topic.name}_history is made",
+        (
+            *field_columns(topic),
+            Column("is_deleted", "boolean", "The key was deleted", nullable=False),
+            Column("valid_from", "timestamp", "Event time of the message", nullable=False),
+            *([mark] if topic.truncates else []),
+            *([present] if topic.merges_fields else []),
+            *_MADE_FROM,
+        ),
+        {
+            **_statistics([*topic.key_columns, "valid_from", "publish_time", "silver_batch"]),
             **_protection(topic, has_hashes=False),
         },
         _names(topic),
@@ -328,6 +355,7 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
     return [
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),
+        *(changes_table(topic) for topic in topics.changelogs() if topic.keeps_changes),
         *(enriched_table(topic, topics) for topic in topics.events()),
         *(view_table(view, topics) for view in topics.kept_views()),
         QUARANTINE,

@@ -224,7 +224,7 @@ def _upsert(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState
 def _updates(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
     """A MERGE that replaces records by later ones, and completes their lookups."""
     better = ["s.missing_lookups < t.missing_lookups"]
-    moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.chains]
+    moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.moves]
     better += [f"NOT (s.`{name}` <=> t.`{name}`)" for name in moving]
     completes = f"s.position = t.position AND ({' OR '.join(better)})"
     merge = enriched.delta().alias("t").merge(source.alias("s"), match(enriched.topic.key_columns))

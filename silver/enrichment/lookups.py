@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
@@ -34,6 +35,7 @@ class LookupState:
     is_comparable: whether `on` and `key` can be compared without Spark.
     at: for a lookup in the history, the record's column with its event time.
     chains: for a lookup in the history, the merge chains as of each instant, if keys are merged.
+    moves: whether the row of a version may change while the message that it comes from does not.
     is_small: whether the state is small enough to be broadcast.
     """
 
@@ -47,6 +49,7 @@ class LookupState:
     is_comparable: bool
     at: str | None = None
     chains: Chains | None = None
+    moves: bool = False
     is_small: bool = False
 
     @property
@@ -69,7 +72,7 @@ class Lookups:
         self._caches: dict[str, StateCache] = {}
 
     def states(
-        self, spark: SparkSession, topic: Topic, rows: Mapping[str, Decoded]
+        self, spark: SparkSession, topic: Topic, rows: Mapping[str, Decoded], batch_id: int
     ) -> list[LookupState]:
         """The lookups of a topic. Called after the batch's changelogs have been applied.
 
@@ -77,6 +80,7 @@ class Lookups:
             spark: the session of the batch.
             topic: a topic of events.
             rows: the decoded rows of the batch, by topic.
+            batch_id: id of the batch.
         """
         found = []
         for name, lookup in topic.lookups.items():
@@ -86,6 +90,9 @@ class Lookups:
             table = self._lake.table(spec)
             at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
             direct, chains = table.arrow, None
+            changed = rows[lookup.topic].good if lookup.topic in rows else None
+            if changed is not None and at and target.keeps_changes:
+                changed = _versions(table.rows(spark), changed, target, batch_id)
             if at and target.merged_into:
                 chains = self._chains.setdefault(target.name, Chains(target))
                 chains.read(direct)
@@ -97,10 +104,11 @@ class Lookups:
                     columns=[c.name for c in lookup_columns(target)],
                     state=partial(table.rows, spark),
                     find=partial(self._cache(target).find, direct),
-                    changed=rows[lookup.topic].good if lookup.topic in rows else None,
+                    changed=changed,
                     is_comparable=kind is not None and kind == _kind(target, target.key[0]),
                     at=at,
                     chains=chains,
+                    moves=bool(chains) or (at is not None and target.merges_fields),
                     is_small=at is None and direct.count_rows() <= FEW_ROWS,
                 )
             )
@@ -124,6 +132,19 @@ class Lookups:
             scratch = Path(SparkFiles.getRootDirectory())  # on the driver
             known = self._caches[topic.name] = StateCache(topic.key_columns[0], columns, scratch)
         return known
+
+
+def _versions(history: DataFrame, rows: DataFrame, topic: Topic, batch_id: int) -> DataFrame:
+    """The versions that a batch has changed, and its truncations.
+
+    A message may change versions that begin earlier, whose values come from several messages.
+    """
+    names = [*topic.key_columns, "valid_from"]
+    found = history.where(F.col("silver_batch") == batch_id).select(*names)
+    if not topic.truncates:
+        return found
+    marks = rows.where("mark IS NOT NULL").select(*names, "mark")
+    return found.withColumn("mark", F.lit(None).cast("string")).unionByName(marks)
 
 
 def _kind(topic: Topic, field: str) -> str | None:
