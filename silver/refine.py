@@ -43,6 +43,7 @@ from silver.contract.tables import (
     silver_tables,
     state_table,
 )
+from silver.declared import check_declarations
 from silver.enrichment.enrich import Enriched, apply_events
 from silver.enrichment.lookups import Lookups
 from silver.maintenance import CONFIGURATION, Maintenance
@@ -96,7 +97,8 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
 
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
-        LakehouseError: a bronze table does not exist yet.
+        LakehouseError: a bronze table does not exist yet, or a declaration has changed by which
+            existing rows would be other rows.
         SettingsError: fields are declared as hashed, but the secret is not set or has changed, or
             Spark refuses the expression of a computed field.
     """
@@ -105,6 +107,7 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
     check_expressions(spark, lake.topics.topics.values())
     checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
+        check_declarations(spark, lake)
         protect(spark, lake)
         batch = Refinery(lake, checkpoint)
     except BaseException:

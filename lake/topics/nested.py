@@ -168,7 +168,7 @@ def _roles(topic: Topic) -> Iterator[str]:
         *(("key", name) for name in topic.key),
         *(("sequence", name) for name in topic.sequence),
         *single.items(),
-        *(("on", lookup.on) for lookup in topic.lookups.values()),
+        *(("on", name) for name in topic.referring),
     ]
     for option, name in uses:
         if name is not None and not topic.fields[name].kind.is_scalar:

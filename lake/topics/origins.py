@@ -61,7 +61,7 @@ def computed(topic: Topic) -> Iterator[str]:
         **dict.fromkeys(topic.sequence, "sequence"),
         **{rule.field: "delete' or 'truncate" for rule in rules},
         **({topic.snapshot_end.field: "snapshot_end"} if topic.snapshot_end else {}),
-        **{lookup.on: "lookups" for lookup in topic.lookups.values()},
+        **dict.fromkeys(topic.referring, "lookups"),
         **{str(topic.merged_into): "merged_into", str(topic.event_time): "event_time"},
         str(topic.message_key): "message_key",
     }

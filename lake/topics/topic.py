@@ -22,6 +22,8 @@ from lake.topics.field_spec import sql_type as sql_type
 from lake.topics.field_type import DECIMAL as DECIMAL
 from lake.topics.field_type import FieldType
 from lake.topics.field_type import snake_case as snake_case
+from lake.topics.lookups import Lookup as Lookup
+from lake.topics.lookups import in_order
 from lake.topics.nested import Tree, checked_path, exploded, leaves, nested, struct_of, tree_of
 from lake.topics.origins import computed, of_the_message
 
@@ -53,18 +55,6 @@ ELEMENTS = "_elements"  # the field with an array that is to be exploded
 def hash_column(name: str) -> str:
     """`emailAddress` -> `email_address_hash`: the column with the hash of a field."""
     return f"{snake_case(name)}_hash"
-
-
-class Lookup(Declaration):
-    """A lookup of the row of the changelog `topic` whose key equals the field `on`.
-
-    mode: `latest` (default): the current row when the event arrives, or the first row to arrive
-        later. `as_of`: the version that was valid at the event time.
-    """
-
-    topic: Name
-    on: Name
-    mode: Literal["latest", "as_of"] = "latest"
 
 
 class Explode(Declaration):
@@ -214,7 +204,7 @@ class Topic(Declaration):
             self.event_time,
             self.merged_into,
             *(rule.field for rule in rules),
-            *(x.on for x in self.lookups.values()),
+            *self.referring,
         ]
         for name in named:
             if name is not None and name not in self.fields:
@@ -355,7 +345,7 @@ class Topic(Declaration):
     @model_validator(mode="after")
     def _protection_leaves_what_gold_needs(self) -> "Topic":
         """Refuse to mask or hash keys and references, because gold finds rows by them."""
-        references = [*self.key, self.merged_into, *(x.on for x in self.lookups.values())]
+        references = [*self.key, self.merged_into, *self.referring]
         columns = {snake_case(name) for name in self.fields}
         for name, spec in self.fields.items():
             if spec.is_protected and name in references:
@@ -379,6 +369,16 @@ class Topic(Declaration):
     def _refuse(self, what: str) -> NoReturn:
         message = f"topic '{self.name}' {what}"
         raise ValueError(message)
+
+    @property
+    def referring(self) -> list[str]:
+        """The fields by which lookups go."""
+        return [name for lookup in self.lookups.values() for name in lookup.own]
+
+    @property
+    def lookups_in_order(self) -> dict[str, Lookup]:
+        """The lookups, each after those that it goes through."""
+        return {name: self.lookups[name] for name in in_order(self)}
 
     @property
     def hashed(self) -> list[str]:

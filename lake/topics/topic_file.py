@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from lake.topics.address import Address, declared_address, full_name, refuse_equal
 from lake.topics.joins import Join, JoinOf
+from lake.topics.lookups import lookup_rules
 from lake.topics.sink import Export, Publish
 from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
 from lake.topics.topic import Declaration, Name, Topic, View
@@ -69,39 +70,9 @@ class TopicFile(Declaration):
         return self
 
     @model_validator(mode="after")
-    def _lookups_exist(self) -> TopicFile:
-        for topic in self.topics.values():
-            for name, lookup in topic.lookups.items():
-                target = self.topics.get(lookup.topic)
-                if target is None or target.kind != "changelog" or len(target.key) != 1:
-                    message = (
-                        f"lookup '{name}' of topic '{topic.name}' needs '{lookup.topic}' to be a "
-                        "changelog in this file whose key is one field"
-                    )
-                    raise ValueError(message)
-                is_about_people = any(spec.personal for spec in target.fields.values())
-                for field in topic.computed_fields if is_about_people else ():
-                    if lookup.on in topic.computed_from(field) and not topic.fields[field].personal:
-                        message = (
-                            f"topic '{topic.name}' computes '{field}' from '{lookup.on}', which "
-                            "refers to people; declare it as personal"
-                        )
-                        raise ValueError(message)
-                if is_about_people and (
-                    lookup.on in topic.element_fields or lookup.on not in topic.payload_fields
-                ):
-                    message = (
-                        f"lookup '{name}' of topic '{topic.name}' refers to people by "
-                        f"'{lookup.on}', which must be in the payload, and not in an array, where "
-                        "`lakehouse forget` can rewrite it"
-                    )
-                    raise ValueError(message)
-                if lookup.mode == "as_of" and not target.history:
-                    message = (
-                        f"lookup '{name}' of topic '{topic.name}' is 'as_of', so the changelog "
-                        f"'{lookup.topic}' needs history = true"
-                    )
-                    raise ValueError(message)
+    def _lookups_fit(self) -> TopicFile:
+        for problem in lookup_rules(self):
+            raise ValueError(problem)
         return self
 
     @model_validator(mode="after")

@@ -172,7 +172,7 @@ class Removal:
         for name, lookup in events.lookups.items():
             if lookup.topic != self._person.topic.name:
                 continue
-            on = snake_case(lookup.on)
+            on = snake_case(lookup.on[0])
             for text, other in self._person.pseudonyms.items():
                 named = F.lit(other).cast(kinds[on])
                 tombstone = self._tombstone(named)

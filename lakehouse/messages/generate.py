@@ -204,7 +204,12 @@ def _events(topic: Topic, keys: Keys, rng: random.Random, count: int, late: floa
             number = known + 1 - int(1 + known * rng.random() ** 2)  # newer keys are more popular
             if unknown:
                 number = keys.count_of(lookup.topic) + rng.randint(1, 1000)
-            row[lookup.on] = keys.reference(lookup.topic, topic.fields[lookup.on].type, number)
+            if lookup.is_simple:
+                [on] = lookup.on
+                row[on] = keys.reference(lookup.topic, topic.fields[on].type, number)
+            else:
+                cells = keys.cells_of(lookup.topic, number)
+                row |= {on: cells[n] for n, on in enumerate(lookup.on) if on in topic.fields}
         if topic.event_time:
             row[topic.event_time] = time_cell(topic.fields[topic.event_time].type, moment)
         yield row
@@ -249,7 +254,7 @@ def _breakable(topic: Topic) -> list[str]:
         for name in sent_fields(topic)
         if name != topic.event_time and broken_cell(rng, topic.fields[name].type) is not None
     ]
-    identifying = {*topic.key, topic.message_key, *(each.on for each in topic.lookups.values())}
+    identifying = {*topic.key, topic.message_key, *topic.referring}
     return [name for name in found if name not in identifying] or found
 
 

@@ -24,6 +24,7 @@ from lake.tables.table import Table
 from lakehouse.sinks.publish import check_definition, query_name
 from pulsar_spark.errors import LakehouseError, SettingsError
 from silver.contract.tables import silver_tables
+from silver.declared import changed_declarations
 from silver.materialized import KeptView
 from silver.records.masking import protection
 
@@ -82,6 +83,8 @@ def _silver(lake: Lake) -> Iterator[Step]:
         if not table.exists():
             yield Step(table.full_name, "created", "it is declared, and does not exist yet")
             continue
+        refused = [*changed_declarations(table)]
+        yield from (Step(table.full_name, "refused", x, is_refused=True) for x in refused)
         yield from _columns(table)
     for query in lake.topics.view_queries:
         if (view := KeptView(lake, query)).is_redefined:

@@ -27,6 +27,10 @@ DELETION_VECTORS = "delta.enableDeletionVectors"
 # `hash` (in a column of its own), or, within the row of a lookup, nothing (`leave out`).
 PERSONAL = "lakehouse.personal"
 
+# Property: the declarations that the rows follow from, besides the columns. If one changes, the
+# existing rows would have to be made again (`silver/declared.py`).
+DECLARED = "lakehouse.declared"
+
 QUARANTINE = TableSpec(
     "silver",
     "quarantine",
@@ -129,6 +133,25 @@ def _protection(
     return {PERSONAL: json.dumps(found)} if found else {}
 
 
+def _declared(topic: Topic) -> dict[str, str]:
+    """The property with the declarations that the rows of a topic's tables follow from."""
+    found: dict[str, object] = {"key": topic.key}
+    if topic.sequence:
+        found["sequence"] = topic.sequence
+    if topic.tracked is not None:
+        found["history"] = sorted(topic.tracked)
+    if topic.ignore_null_updates:
+        ignored = [name for name in topic.fields if topic.ignore_null_updates.has(name)]
+        found["ignore_null_updates"] = sorted(ignored)
+    if topic.snapshot_end:
+        found["snapshot_end"] = topic.snapshot_end.model_dump()
+    if topic.explode:
+        found["explode"] = topic.explode.model_dump(mode="json")
+    for name, lookup in topic.lookups.items():
+        found[f"lookups.{name}"] = lookup.model_dump()
+    return {DECLARED: json.dumps(found, sort_keys=True)}
+
+
 def lookup_columns(topic: Topic) -> list[Column]:
     """The columns of a looked-up row: those of the topic, and what became of the key."""
     found = field_columns(topic)
@@ -166,6 +189,7 @@ def state_table(topic: Topic) -> TableSpec:
             **_statistics(searched),
             **CHANGE_FEED,
             **_protection(topic),
+            **_declared(topic),
             DELETION_VECTORS: "true",
         },
         _names(topic),
@@ -215,6 +239,7 @@ def history_table(topic: Topic) -> TableSpec:
             ),
             **CHANGE_FEED,
             **_protection(topic, has_hashes=False),
+            **_declared(topic),
         },
         _names(topic),
         _structs(topic),
@@ -241,6 +266,7 @@ def changes_table(topic: Topic) -> TableSpec:
         {
             **_statistics([*topic.key_columns, "valid_from", "publish_time", "silver_batch"]),
             **_protection(topic, has_hashes=False),
+            **_declared(topic),
         },
         _names(topic),
         _structs(topic),
@@ -278,6 +304,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
             ]
         )
         | CHANGE_FEED
+        | _declared(topic)
         | _protection(topic, {n: topics.topics[x.topic] for n, x in topic.lookups.items()}),
         # Rows from before the array was exploded would need a number.
         _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values()))

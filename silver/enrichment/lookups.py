@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
 from lake.topics.topic import Topic, snake_case
+from lake.topics.topic_file import TopicFile
 from silver.contract.tables import history_table, lookup_columns, state_table
 from silver.enrichment.state_cache import StateCache
 from silver.records.batch import Decoded
@@ -26,11 +27,13 @@ class LookupState:
     """One lookup of a topic in a batch.
 
     name: the struct column that the lookup fills.
-    on: the record's column that holds the key to look up.
-    key: the key column of the state.
+    on: the record's columns that hold the key to look up. `<lookup>.<column>` is one of a row that
+        was looked up before.
+    key: the key columns of the state, in the same order.
     columns: the columns of the state that go into the struct.
     state: reads the state after this batch, or the history.
-    find: finds the state's rows of some keys without Spark; used if `is_direct`.
+    find: finds the state's rows of some keys without Spark; used if `is_direct`. None if the key
+        has several columns.
     changed: rows of the keys that this batch has touched; None if it has touched none.
     is_comparable: whether `on` and `key` can be compared without Spark.
     at: for a lookup in the history, the record's column with its event time.
@@ -40,11 +43,11 @@ class LookupState:
     """
 
     name: str
-    on: str
-    key: str
+    on: list[str]
+    key: list[str]
     columns: list[str]
     state: Callable[[], DataFrame]
-    find: Find
+    find: Find | None
     changed: DataFrame | None
     is_comparable: bool
     at: str | None = None
@@ -55,7 +58,17 @@ class LookupState:
     @property
     def is_direct(self) -> bool:
         """Whether `find` can be used, without Spark."""
-        return self.at is None and self.is_comparable
+        return self.at is None and self.is_comparable and self.find is not None
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether the key is in a row that was looked up before."""
+        return any("." in name for name in self.on)
+
+    @property
+    def wanted(self) -> list[str]:
+        """Names for the key columns of the state beside the columns of records."""
+        return [f"_key_{number}" for number in range(len(self.key))]
 
     @property
     def version(self) -> str:
@@ -83,9 +96,10 @@ class Lookups:
             batch_id: id of the batch.
         """
         found = []
-        for name, lookup in topic.lookups.items():
+        for name, lookup in topic.lookups_in_order.items():
             target = self._lake.topics.topics[lookup.topic]
-            kind = _kind(topic, lookup.on)
+            is_single = len(lookup.on) == 1
+            kinds = [_kind(*_field(self._lake.topics, topic, on)) for on in lookup.on]
             spec = history_table(target) if lookup.mode == "as_of" else state_table(target)
             table = self._lake.table(spec)
             at = snake_case(topic.event_time or "") if lookup.mode == "as_of" else None
@@ -99,13 +113,14 @@ class Lookups:
             found.append(
                 LookupState(
                     name=name,
-                    on=snake_case(lookup.on),
-                    key=target.key_columns[0],
+                    on=[".".join(_columns(on)) for on in lookup.on],
+                    key=target.key_columns,
                     columns=[c.name for c in lookup_columns(target)],
                     state=partial(table.rows, spark),
-                    find=partial(self._cache(target).find, direct),
+                    find=partial(self._cache(target).find, direct) if is_single else None,
                     changed=changed,
-                    is_comparable=kind is not None and kind == _kind(target, target.key[0]),
+                    is_comparable=kinds[0] is not None
+                    and kinds == [_kind(target, key) for key in target.key],
                     at=at,
                     chains=chains,
                     moves=bool(chains) or (at is not None and target.merges_fields),
@@ -145,6 +160,18 @@ def _versions(history: DataFrame, rows: DataFrame, topic: Topic, batch_id: int) 
         return found
     marks = rows.where("mark IS NOT NULL").select(*names, "mark")
     return found.withColumn("mark", F.lit(None).cast("string")).unionByName(marks)
+
+
+def _field(topics: TopicFile, topic: Topic, on: str) -> tuple[Topic, str]:
+    """The topic and the name of a field by which a lookup goes."""
+    lookup, _, field = on.rpartition(".")
+    return (topics.topics[topic.lookups[lookup].topic] if lookup else topic), field
+
+
+def _columns(on: str) -> list[str]:
+    """The column of such a field, after that of the row that it is in."""
+    lookup, _, field = on.rpartition(".")
+    return [*([lookup] if lookup else []), snake_case(field)]
 
 
 def _kind(topic: Topic, field: str) -> str | None:

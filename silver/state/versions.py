@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from lake.tables.spec import match
 from lake.topics.topic import Topic, snake_case
 from silver.contract.columns import PRESENT, registers
-from silver.state.merge import all_of
+from silver.state.merge import all_of, comparable
 from silver.state.scd2 import TRUNCATES, truncations, weave
 
 GONE = "_gone"  # whether a row of the MERGE's source is no longer a version
@@ -142,18 +142,12 @@ def _joined(versions: DataFrame, topic: Topic, tracked: list[str]) -> DataFrame:
 def _differences(before: DataFrame, now: DataFrame, topic: Topic) -> DataFrame:
     """The versions that are new or differ, and those that are gone."""
     keys = [*topic.key_columns, "valid_from"]
-    maps = {
-        snake_case(name)
-        for name, spec in topic.fields.items()
-        if any(holder == "map" for _, holder, _ in spec.kind.scalars())
-    }
-
-    def compared(row: str, name: str) -> Column:
-        column = F.col(f"{row}.{name}")
-        return F.to_json(column) if name in maps else column  # maps cannot be compared
-
     rest = [name for name in now.columns if name not in (*keys, AGAIN)]
-    equal = [compared("b", name).eqNullSafe(compared("n", name)) for name in (*keys, *rest)]
+    kinds = {each.name: each.dataType.simpleString() for each in now.schema}
+    equal = [
+        F.expr(" <=> ".join(comparable(f"{row}.`{name}`", kinds[name]) for row in "bn"))
+        for name in (*keys, *rest)
+    ]
     joined = before.alias("b").join(
         now.alias("n"), [F.col(f"b.{key}") == F.col(f"n.{key}") for key in keys], "full"
     )

@@ -25,13 +25,13 @@ class Valid(NamedTuple):
 
     begin: int
     end: int | None
-    row: Row | None
+    row: Any
 
 
 def versions(
     changes: Iterable[Change],
     instants: Sequence[int],
-    row_at: Callable[[list[Change], int], Change | Row | None],
+    row_at: Callable[[list[Change], int], Any],
     is_same: Callable[[Any, Any], bool],
 ) -> list[Valid]:
     """Return the versions of one key: periods of instants whose rows are the same, by definition.
@@ -39,7 +39,7 @@ def versions(
     Args:
         changes: the messages about the key.
         instants: all instants, one after the other, at which something can change.
-        row_at: the row of the key at an instant; None if there is none.
+        row_at: what is known of the key at an instant; None if there is no row.
         is_same: whether the rows at two successive instants belong to one version.
     """
     mine = list(changes)

@@ -52,7 +52,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 
 def states(lake: Lake, spark: SparkSession) -> dict[str, LookupState]:
-    found = Lookups(lake).states(spark, lake.topics.topics["sales"], {})
+    found = Lookups(lake).states(spark, lake.topics.topics["sales"], {}, 0)
     return {each.name: each for each in found}
 
 

@@ -179,8 +179,8 @@ def test_versions_are_those_of_the_definition_in_any_order_of_arrival(
         for row in [{"id": n, "buyer": buyer, "at": at}]
     ]
     rng.shuffle(messages)
-    for batch in range(3):
-        lake.put(messages[batch::3])
+    for batch in range(2):
+        lake.put(messages[batch::2])
         lake.refine()
     commit = newest_file(Path(lake.settings.checkpoint_path(QUERY)) / "commits")
     assert commit is not None
