@@ -91,7 +91,12 @@ SCHEMAS = TableSpec(
     (
         Column("topic", "string", "Short name of the topic", nullable=False),
         Column("version", "bigint", "Version, counted by the broker from 0", nullable=False),
-        Column("type", "string", "AVRO, JSON or the name of a primitive", nullable=False),
+        Column(
+            "type",
+            "string",
+            "AVRO, JSON, PROTOBUF_NATIVE, or a primitive",
+            nullable=False,
+        ),
         Column("definition", "string", "The schema; empty for primitives", nullable=False),
     ),
     {APPEND_ONLY: "true"},

@@ -43,7 +43,7 @@ def comparable(column: str, kind: str) -> str:
         column: the quoted name of the column.
         kind: the type of the column.
     """
-    exact = "map('timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX')"
+    exact = "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX')"
     return f"to_json({column}, {exact})" if "map<" in kind else column
 
 
