@@ -16,36 +16,26 @@ from pulsar_spark.errors import LakehouseError
 from silver.contract.tables import DECLARED, silver_tables
 
 
-def check_declarations(spark: SparkSession, lake: Lake) -> None:
-    """Compare the topic file with the tables. Called when silver starts, before it reads a message.
-
-    A table that an earlier release has created gets the property.
+def refuse_changed_declarations(lake: Lake) -> None:
+    """Compare the topic file with the tables. Called before silver starts and changes a table.
 
     Raises:
         LakehouseError: a declaration has changed, and existing rows would have to change.
     """
     for spec in silver_tables(lake.topics):
-        record_declarations(spark, lake.table(spec), replace=False)
+        table = lake.table(spec)
+        for what in changed_declarations(table) if table.exists() else ():
+            raise LakehouseError(what)
 
 
-def record_declarations(spark: SparkSession, table: Table, *, replace: bool) -> None:
+def record_declarations(spark: SparkSession, table: Table) -> None:
     """Write to a table's properties the declarations that its rows follow from.
 
-    Args:
-        spark: the session.
-        table: the table.
-        replace: whether all rows were made by the current declarations.
-
-    Raises:
-        LakehouseError: the rows follow from other declarations.
+    Called when silver starts, for tables of an earlier release, and when a table is rebuilt.
     """
     wanted = table.spec.properties.get(DECLARED)
-    if wanted is None or table.arrow.configuration(DECLARED) == wanted:
-        return
-    if not replace:
-        for what in changed_declarations(table):
-            raise LakehouseError(what)
-    table.set_property(spark, DECLARED, wanted)
+    if wanted is not None and table.arrow.configuration(DECLARED) != wanted:
+        table.set_property(spark, DECLARED, wanted)
 
 
 def changed_declarations(table: Table) -> Iterator[str]:

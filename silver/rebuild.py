@@ -221,7 +221,7 @@ def _make_ready(
         spark.sql(f"REORG TABLE {delta_at(new.path)} APPLY (PURGE)")
     for name in HINDERING & table.spec.properties.keys():
         table.set_property(spark, name, None)
-    record_declarations(spark, table, replace=True)
+    record_declarations(spark, table)
     protect_table(spark, table, lake.settings.pseudonyms)  # before readers see other columns
     swap = table.swap_from(new)
     swap.link()

@@ -43,7 +43,7 @@ from silver.contract.tables import (
     silver_tables,
     state_table,
 )
-from silver.declared import check_declarations
+from silver.declared import record_declarations, refuse_changed_declarations
 from silver.enrichment.enrich import Enriched, apply_events
 from silver.enrichment.lookups import Lookups
 from silver.maintenance import CONFIGURATION, Maintenance
@@ -105,9 +105,11 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
     require_bronze(lake)
     require_secret(lake)
     check_expressions(spark, lake.topics.topics.values())
+    refuse_changed_declarations(lake)
     checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
-        check_declarations(spark, lake)
+        for spec in silver_tables(lake.topics):
+            record_declarations(spark, lake.table(spec))
         protect(spark, lake)
         batch = Refinery(lake, checkpoint)
     except BaseException:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from lake.topics.address import declared_address
 from lake.topics.topic import FieldSpec, Rule, Topic, snake_case
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.encode import cell_fits, sent_fields, topic_field, why_not_sent
@@ -98,8 +99,8 @@ def generate(
 def _why_not(topic: Topic) -> str | None:
     if why := why_not_sent(topic):
         return why
-    if topic.pattern:
-        return "is read from topics that match a pattern, so their names are not known"
+    if topic.pattern and not _names(topic):
+        return "is read from topics that match a pattern, for which no example could be made"
     if topic.event_time and (kind := topic.fields[topic.event_time].type) not in TIMES:
         return f"has an event_time of type {kind}, which holds no time"
     return None
@@ -218,7 +219,15 @@ def _events(topic: Topic, keys: Keys, rng: random.Random, count: int, late: floa
 def _sent_to(topic: Topic, number: int) -> Row:
     """The field that says which of several topics the row is sent to, and that topic."""
     name = topic_field(topic)
-    return {name: topic.topic[number % len(topic.topic)]} if name and topic.has_several else {}
+    if name is None or not topic.has_several:
+        return {}
+    names = _names(topic)
+    return {name: names[number % len(names)]}
+
+
+def _names(topic: Topic) -> list[str]:
+    """The topics to which rows are sent: those of the list, or some that match the pattern."""
+    return declared_address(topic.name, topic.topic, topic.pattern, None).examples
 
 
 def _free(topic: Topic, name: str, rng: random.Random, moment: int, keys: Keys) -> str:

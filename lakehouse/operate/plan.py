@@ -63,7 +63,7 @@ def plan(lake: Lake) -> list[Step]:
         SettingsError: the lake has no dbt project.
         GoldError: dbt cannot compile the models.
     """
-    return [*_bronze(lake), *_silver(lake), *_gold(lake), *refused_sinks(lake)]
+    return [*_bronze(lake), *silver_steps(lake), *_gold(lake), *refused_sinks(lake)]
 
 
 def _bronze(lake: Lake) -> Iterator[Step]:
@@ -77,7 +77,8 @@ def _bronze(lake: Lake) -> Iterator[Step]:
         yield Step(f"bronze.{name}", "stays, and is no longer filled", "the topic is not declared")
 
 
-def _silver(lake: Lake) -> Iterator[Step]:
+def silver_steps(lake: Lake) -> Iterator[Step]:
+    """What will change in silver."""
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
         if not table.exists():

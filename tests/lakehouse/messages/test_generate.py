@@ -485,15 +485,20 @@ id = "long"
 def test_rows_for_several_topics_name_the_one_that_they_are_sent_to(tmp_path: Path) -> None:
     topics = declared(tmp_path, SEVERAL)
     found = generate(topics, tmp_path, 0.001)
-    assert found.rows == {"sales": 50}
+    assert found.rows == {"sales": 50, "readings": 50}
     assert [each.partition(" has no file, because the topic ")[::2] for each in found.remarks] == [
         (
             "visits",
             "is read from several topics, but has no field with from_message = 'topic', whose "
             "values would tell where to send each row.",
         ),
-        ("readings", "is read from topics that match a pattern, so their names are not known."),
     ]
+    assert {row["device"] for row in rows(tmp_path / "readings.csv")} == {
+        f"device-{number}" for number in (1, 2, 3)
+    }
+    odd = declared(tmp_path, SEVERAL.replace('"device-.*"', "'[a-c]{7}'"))
+    remarks = generate(odd, tmp_path / "odd", 0.001).remarks
+    assert any("no example could be made" in each for each in remarks)
     sent = rows(tmp_path / "sales.csv")
     address = topics.addresses("our/own")["sales"]
     encoder = RowEncoder(topics.topics["sales"], [*sent[0]], "sales.csv", address)
