@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lake.topics.address import declared_address
-from lake.topics.topic import FieldSpec, Rule, Topic, snake_case
+from lake.topics.topic import FieldSpec, Rule, Topic
 from lake.topics.topic_file import TopicFile
-from lakehouse.messages.encode import cell_fits, sent_fields, topic_field, why_not_sent
+from lakehouse.messages.encode import cell_fits, column_of, sent_fields, topic_field, why_not_sent
 from lakehouse.messages.plausible.cells import (
     DAY_MS,
     HOUR_MS,
@@ -75,9 +75,10 @@ def generate(
         raise SettingsError(message, "Publish to these topics with your own producer.")
     folder.mkdir(parents=True, exist_ok=True)
     keys, counts = Keys(topics, max(round(KEYS * scale), 1)), dict[str, int]()
-    for name, topic in topics.topics.items():
+    for name, declared in topics.topics.items():
         if name in left_out:
             continue
+        topic = declared.whole
         rng = random.Random(f"{seed} {name}")  # noqa: S311 - repeatable, no secret
         if topic.kind == "changelog":
             plan = _plan(topic, keys.count(topic), rng)
@@ -282,5 +283,5 @@ def _write(path: Path, topic: Topic, rows: Iterable[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         names = sent_fields(topic)
-        writer.writerow([snake_case(name) for name in names])
+        writer.writerow([column_of(topic, name) for name in names])
         writer.writerows([row[name] for name in names] for row in rows)
