@@ -138,13 +138,16 @@ def _protection(
     return {PERSONAL: json.dumps(found)} if found else {}
 
 
-def _declared(topic: Topic) -> dict[str, str]:
-    """The property with the declarations that the rows of a topic's tables follow from."""
+def _declared(topic: Topic, history: list[str] | None = None) -> dict[str, str]:
+    """The property with the declarations that the rows of a topic's table follow from.
+
+    `history` has the tracked fields, for tables of versions.
+    """
     found: dict[str, object] = {"key": topic.key}
     if topic.sequence:
         found["sequence"] = topic.sequence
-    if topic.tracked is not None:
-        found["history"] = sorted(topic.tracked)
+    if history is not None:
+        found["history"] = sorted(history)
     if topic.ignore_null_updates:
         ignored = [name for name in topic.fields if topic.ignore_null_updates.has(name)]
         found["ignore_null_updates"] = sorted(ignored)
@@ -244,7 +247,7 @@ def history_table(topic: Topic) -> TableSpec:
             ),
             **CHANGE_FEED,
             **_protection(topic, has_hashes=False),
-            **_declared(topic),
+            **_declared(topic, history=topic.tracked),
         },
         _names(topic),
         _structs(topic),
@@ -271,7 +274,7 @@ def changes_table(topic: Topic) -> TableSpec:
         {
             **_statistics([*topic.key_columns, "valid_from", "publish_time", "silver_batch"]),
             **_protection(topic, has_hashes=False),
-            **_declared(topic),
+            **_declared(topic, history=topic.tracked),
         },
         _names(topic),
         _structs(topic),

@@ -92,15 +92,17 @@ def apply_events(
         return
     # Cached, because each lookup reads the keys, and would otherwise compute the union again.
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
+    cached = [records]
     try:
-        source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
+        source = look_up(records, lookups, cached, small=small).withColumn("silver_batch", batch)
         has_arrived, is_waiting = decoded is not None, bool(waiting)
         write = _choose_writer(
             enriched, records, has_arrived=has_arrived, is_waiting=is_waiting, small=small
         )
         write(enriched, source, lookups)
     finally:
-        records.unpersist()
+        for rows in cached:
+            rows.unpersist()
 
 
 def _choose_writer(
@@ -176,7 +178,12 @@ def _append_by_spark(
     unknown = _unknown(enriched, lookups)
     batch = dict.fromkeys(BATCHES, F.lit(batch_id).cast("bigint"))
     records = decoded.good.select(_brought(enriched)).withColumns({**batch, **unknown})
-    _append(enriched, look_up(records, lookups, small=False), lookups)
+    cached: list[DataFrame] = []
+    try:
+        _append(enriched, look_up(records, lookups, cached, small=False), lookups)
+    finally:
+        for rows in cached:
+            rows.unpersist()
     return True
 
 
@@ -271,13 +278,18 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
     return found
 
 
-def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) -> DataFrame:
+def look_up(
+    records: DataFrame, lookups: Sequence[LookupState], cached: list[DataFrame], *, small: bool
+) -> DataFrame:
     """Fill in the records' unknown lookups from the state, and add `missing_lookups`.
 
     The state is first reduced to the keys of the batch, which are broadcast. The cost of the join
     itself then depends on the batch, and not on the state. If the batch is small, the reduced state
     is broadcast, too. For a large batch, a small state is broadcast whole, because finding the keys
     of the batch would cost more.
+
+    A lookup through others reads what they have found twice, for its keys and for its join. What
+    they have found is therefore cached, and added to `cached`, for the caller to release.
     """
     missing: list[Column] = [F.lit(0)]
     result = records
@@ -285,6 +297,9 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
         whole = lookup.is_small and not small
         state = lookup.state()
         if not whole:
+            if lookup.is_chained and result is not records:
+                result = result.persist()
+                cached.append(result)
             known_by = result if lookup.is_chained else records
             keys = known_by.select(
                 *(F.col(on).alias(key) for on, key in zip(lookup.on, lookup.key, strict=True))

@@ -51,7 +51,7 @@ def protobuf_record(payload: bytes, definition: str, tree: Tree) -> dict[str, An
     """
     from google.protobuf.message import DecodeError
 
-    message = _message_class(definition)()
+    message = message_class(definition)()
     try:
         message.ParseFromString(payload)
     except DecodeError as error:
@@ -64,7 +64,7 @@ def protobuf_record(payload: bytes, definition: str, tree: Tree) -> dict[str, An
 
 
 @functools.lru_cache(maxsize=1000)
-def _message_class(definition: str) -> type[Message]:
+def message_class(definition: str) -> type[Message]:
     """The class of the messages of a schema version."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool

@@ -50,9 +50,10 @@ def apply_versions(
     keys = None if is_whole else rows.select(*topic.key_columns).distinct()
     remake(history, every, topic, batch_id, keys)
     # The last step, because a batch that is repeated makes the same versions with or without it.
+    same = match([*topic.key_columns, "position"], "<=>" if topic.truncates else "=")
     (
         changes.alias("t")
-        .merge(came.alias("s"), "t.position = s.position")
+        .merge(came.alias("s"), same)
         .whenNotMatchedInsert(values=all_of(came))
         .execute()
     )
