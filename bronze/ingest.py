@@ -105,10 +105,18 @@ def refuse_other_address(lake: Lake, topic: str) -> None:
     was; a topic of which nothing was read yet may be exchanged, and others may be added.
 
     Raises:
-        CheckpointError: it does not hold one of them.
+        CheckpointError: it does not hold one of them, or another pattern matches one as well.
     """
     address = lake.address(topic)
     landed = landed_topics(lake.settings, topic)
+    for other in lake.topics.topics if address.pattern else ():
+        both = sorted(name for name in landed if lake.address(other).holds(name))
+        if both and other != topic:
+            message = (
+                f"The topics {topic} and {other} both read {both[0]}, so each of its messages is "
+                "in two tables. Change one of their patterns, so that only one of them matches it."
+            )
+            raise CheckpointError(message)
     if others := sorted(name for name in landed if not address.holds(name)):
         message = (
             f"The topic {topic} is declared as {address}, but bronze.{topic} holds messages of "

@@ -32,6 +32,7 @@ from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.options import epoch_ms
 from silver.audit.snapshots import SilverSnapshot, last_batch, latest_snapshot
 from silver.contract.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
+from silver.declared import changed_declarations, record_declarations
 from silver.records.masking import protect_table
 from silver.records.pseudonymize import FORGOTTEN
 from silver.refine import QUERY, refine, require_bronze
@@ -151,6 +152,9 @@ def _prepare(spark: SparkSession, lake: Lake, side: Lake, begin: SilverSnapshot 
 
 
 def _copy(spark: SparkSession, old: Table, new: Table, version: int) -> None:
+    for what in changed_declarations(old):
+        message = f"{what} A replay with --from keeps older rows; replay from the beginning."
+        raise SettingsError(message)
     then = old.rows(spark, version)
     try:
         then.write.format("delta").mode("append").save(new.path)
@@ -217,6 +221,7 @@ def _make_ready(
         spark.sql(f"REORG TABLE {delta_at(new.path)} APPLY (PURGE)")
     for name in HINDERING & table.spec.properties.keys():
         table.set_property(spark, name, None)
+    record_declarations(spark, table)
     protect_table(spark, table, lake.settings.pseudonyms)  # before readers see other columns
     swap = table.swap_from(new)
     swap.link()

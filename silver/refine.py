@@ -37,11 +37,13 @@ from silver.contract.tables import (
     CUTS,
     QUARANTINE,
     RECONCILIATION,
+    changes_table,
     enriched_table,
     history_table,
     silver_tables,
     state_table,
 )
+from silver.declared import record_declarations, refuse_changed_declarations
 from silver.enrichment.enrich import Enriched, apply_events
 from silver.enrichment.lookups import Lookups
 from silver.maintenance import CONFIGURATION, Maintenance
@@ -58,6 +60,7 @@ from silver.state.changelog import apply_changes
 from silver.state.merge_chains import resolve
 from silver.state.scd2 import apply_history
 from silver.state.tombstones import refuse_collected
+from silver.state.versions import apply_versions
 
 QUERY = "silver"
 SOURCES_BY_NAME = {
@@ -94,15 +97,19 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
 
     Raises:
         CheckpointError: checkpoint and tables do not belong together, or are in use.
-        LakehouseError: a bronze table does not exist yet.
+        LakehouseError: a bronze table does not exist yet, or a declaration has changed by which
+            existing rows would be other rows.
         SettingsError: fields are declared as hashed, but the secret is not set or has changed, or
             Spark refuses the expression of a computed field.
     """
     require_bronze(lake)
     require_secret(lake)
     check_expressions(spark, lake.topics.topics.values())
+    refuse_changed_declarations(lake)
     checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
+        for spec in silver_tables(lake.topics):
+            record_declarations(spark, lake.table(spec))
         protect(spark, lake)
         batch = Refinery(lake, checkpoint)
     except BaseException:
@@ -268,7 +275,7 @@ class Refinery:
         for topic in self._lake.topics.events():
             table = self._lake.table(enriched_table(topic, self._lake.topics))
             enriched = Enriched(topic, table, partial(table.spark, spark), table.arrow)
-            lookups = self._lookups.states(spark, topic, rows)
+            lookups = self._lookups.states(spark, topic, rows, audit.batch_id)
             mine = rows.get(topic.name)
             apply_events(enriched, mine, lookups, audit.batch_id, small=small)
         audit.count_applied(self._lake)
@@ -294,7 +301,11 @@ class Refinery:
         changes = rows.withColumn("silver_batch", F.lit(audit.batch_id).cast("bigint"))
         if topic.history:
             history = self._lake.table(history_table(topic)).spark(spark)
-            apply_history(history, changes, topic)
+            if topic.keeps_changes:
+                kept = self._lake.table(changes_table(topic)).spark(spark)
+                apply_versions(history, kept, changes, topic, audit.batch_id)
+            else:
+                apply_history(history, changes, topic)
             changes = changes.drop("valid_from")
         table = self._lake.table(state_table(topic))
         state, direct = table.spark(spark), table.arrow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ _LOCAL_NAME = re.compile(r"[!-+\-.0-~]+")
 _NAMESPACE = r"persistent://[\w=:.-]+/[\w=:.-]+/"
 _FULL_NAME = re.compile(_NAMESPACE + _LOCAL_NAME.pattern, re.ASCII)
 _PATTERN = re.compile(rf"({_NAMESPACE})?(?P<local>[^/\s]+)", re.ASCII)
+_CHOICE = re.compile(r"\((?:\?:)?([^()]*)\)")  # a group in a pattern
+# A part of a pattern that stands for several characters.
+_ANY = re.compile(r"(\\[dw]|\[(?:[^\]\\]|\\.)+\]|\.(?=[*+?{]))([*+?]|\{[\d,]+\})?\??|(?<!\\)\.")
+_FILLERS = ("1", "2", "3", "a", "b", "01", "02", "2026", "")
 
 
 class Address(NamedTuple):
@@ -57,6 +61,15 @@ class Address(NamedTuple):
             return name in self.names
         return re.fullmatch(self.pattern, name) is not None
 
+    @property
+    def examples(self) -> list[str]:
+        """Full names of its topics: all, or a few that the pattern matches, if some can be made."""
+        if self.pattern is None:
+            return [*self.names]
+        head, slash, local = self.pattern.rpartition("/")
+        found = (f"{head}{slash}{name}" for name in _examples(local))
+        return [name for name in dict.fromkeys(found) if self.holds(name)][:3]
+
     def named(self, text: str) -> str | None:
         """The full name of the topic of this address with a full or short name; None if none."""
         if self.pattern is not None:
@@ -89,8 +102,29 @@ def declared_address(
         namespace: `tenant/namespace` of short names; None to leave them short.
     """
     if pattern is not None:
-        return Address(pattern=full_name(pattern, namespace))
+        head, slash, local = full_name(pattern, namespace).rpartition("/")
+        # Without a group, `a|b` after a namespace would match only `a` in it.
+        return Address(pattern=f"{head}{slash}{f'(?:{local})' if _is_choice(local) else local}")
     return Address(tuple(full_name(name, namespace) for name in names or (topic,)))
+
+
+def _is_choice(pattern: str) -> bool:
+    """Whether a pattern has a `|` outside its groups."""
+    rest = re.sub(r"\\.|\[[^\]]*\]", "", pattern)
+    while (inner := re.sub(r"\([^()]*\)", "", rest)) != rest:
+        rest = inner
+    return "|" in rest
+
+
+def _examples(pattern: str) -> Iterator[str]:
+    """Texts that a pattern may match: each group and each placeholder is filled in some ways."""
+    for number, filler in enumerate(_FILLERS):
+        text = pattern
+        while (found := _CHOICE.search(text)) is not None:
+            choices = found[1].split("|")
+            text = text[: found.start()] + choices[number % len(choices)] + text[found.end() :]
+        text = _ANY.sub(filler, text.strip("^$"))
+        yield re.sub(r"\\(.)", r"\1", text)
 
 
 def full_name(name: str, namespace: str | None) -> str:
@@ -178,7 +212,7 @@ def checked_pattern(value: Any) -> Any:
         )
         raise ValueError(message)
     try:
-        re.compile(found["local"])
+        re.compile(f"persistent://{found['local']}")  # as it is used, after a namespace
     except re.error as error:
         message = f"'{value}' is not a regular expression: {error}"
         raise ValueError(message) from error
@@ -197,7 +231,8 @@ def _see_it_is_stored(value: str) -> None:
 def refuse_equal(addresses: Mapping[str, Address]) -> None:
     """Check that no two declarations have the same topic on the broker.
 
-    Two patterns are compared as text, because nobody knows which names will exist.
+    Nobody knows which names will exist, so two patterns are compared by some names that they match.
+    `refuse_other_address` of bronze sees all names that have landed.
 
     Args:
         addresses: the address of each topic, by its declared name.
@@ -218,6 +253,16 @@ def refuse_equal(addresses: Mapping[str, Address]) -> None:
     for name, address in addresses.items():
         if address.pattern is None:
             continue
+        for known, theirs in addresses.items():
+            if known == name or theirs.pattern is None:
+                continue
+            both = next(filter(address.holds, theirs.examples), None)
+            if both is not None:
+                message = (
+                    f"the patterns of topics '{known}' and '{name}' both match names such as "
+                    f"{both}, so each message would be stored twice; change one of them"
+                )
+                raise ValueError(message)
         other = next((n for n in seen if seen[n] != name and address.holds(n)), None)
         if other is not None:
             message = (

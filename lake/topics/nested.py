@@ -156,7 +156,10 @@ def _roles(topic: Topic) -> Iterator[str]:
     """Fields that must be single values, because rows are found, ordered or chosen by them."""
     rules = {
         option: rule.field
-        for option, rule in (("delete", topic.delete), ("truncate", topic.truncate))
+        for option, rule in (
+            *(("delete", topic.delete), ("truncate", topic.truncate)),
+            ("snapshot_end", topic.snapshot_end),
+        )
         if rule is not None and not isinstance(rule, str)
     }
     single = {"event_time": topic.event_time, "message_key": topic.message_key, **rules}
@@ -165,7 +168,7 @@ def _roles(topic: Topic) -> Iterator[str]:
         *(("key", name) for name in topic.key),
         *(("sequence", name) for name in topic.sequence),
         *single.items(),
-        *(("on", lookup.on) for lookup in topic.lookups.values()),
+        *(("on", name) for name in topic.referring),
     ]
     for option, name in uses:
         if name is not None and not topic.fields[name].kind.is_scalar:

@@ -41,9 +41,9 @@ def of_the_message(topic: Topic) -> Iterator[str]:
             "has 'merged_into', so that field and its key must be in the payload, where "
             "`lakehouse forget` can rewrite them"
         )
-    if topic.truncate and topic.truncate.field in parts.values():
+    if topic.truncation and topic.truncation.field in parts.values():
         yield (
-            f"truncates by '{topic.truncate.field}', which must be in the payload, because a "
+            f"truncates by '{topic.truncation.field}', which must be in the payload, because a "
             "message without a payload is a tombstone"
         )
     if topic.message_key and parts.get("key", topic.message_key) != topic.message_key:
@@ -60,12 +60,13 @@ def computed(topic: Topic) -> Iterator[str]:
         **dict.fromkeys(topic.key, "key"),
         **dict.fromkeys(topic.sequence, "sequence"),
         **{rule.field: "delete' or 'truncate" for rule in rules},
-        **{lookup.on: "lookups" for lookup in topic.lookups.values()},
+        **({topic.snapshot_end.field: "snapshot_end"} if topic.snapshot_end else {}),
+        **dict.fromkeys(topic.referring, "lookups"),
         **{str(topic.merged_into): "merged_into", str(topic.event_time): "event_time"},
         str(topic.message_key): "message_key",
     }
     for name in topic.computed_fields:
-        if topic.updates == "partial":
+        if topic.merges_fields:
             yield (
                 f"has partial updates, so '{name}' cannot be computed: a message may lack the "
                 "fields that it is computed from"

@@ -8,19 +8,28 @@ import itertools
 from collections.abc import Collection
 from typing import Annotated, Any, Literal, NoReturn, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lake.topics.address import checked_names, checked_pattern, checked_start
+from lake.topics.changelog_rules import Columns, changelog_rules, checked_columns
 from lake.topics.durations import Duration
+from lake.topics.field_spec import PROPERTIES as PROPERTIES
+from lake.topics.field_spec import TIMES as TIMES
+from lake.topics.field_spec import Declaration as Declaration
+from lake.topics.field_spec import FieldSpec as FieldSpec
+from lake.topics.field_spec import Name as Name
+from lake.topics.field_spec import sql_type as sql_type
 from lake.topics.field_type import DECIMAL as DECIMAL
-from lake.topics.field_type import FieldType, column_type, field_type
+from lake.topics.field_type import FieldType
 from lake.topics.field_type import snake_case as snake_case
+from lake.topics.lookups import Lookup as Lookup
+from lake.topics.lookups import in_order
 from lake.topics.nested import Tree, checked_path, exploded, leaves, nested, struct_of, tree_of
 from lake.topics.origins import computed, of_the_message
 
 CHANGELOG_ONLY = (
-    *("delete", "truncate", "envelope", "updates", "sequence", "history"),
-    *("merged_into", "compacted", "tombstones_days"),
+    *("delete", "truncate", "snapshot_end", "envelope", "updates", "ignore_null_updates"),
+    *("sequence", "history", "merged_into", "compacted", "tombstones_days"),
 )
 # Columns that silver adds to those of the fields, in a table or during processing.
 OWN_COLUMNS = frozenset(
@@ -46,138 +55,6 @@ ELEMENTS = "_elements"  # the field with an array that is to be exploded
 def hash_column(name: str) -> str:
     """`emailAddress` -> `email_address_hash`: the column with the hash of a field."""
     return f"{snake_case(name)}_hash"
-
-
-def _field_type(value: str) -> str:
-    return str(field_type(value))
-
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")]
-
-# The parts of a message, besides its payload, from which a field may come. `properties.` is
-# followed by the name of a property.
-TIMES = ("event_time", "publish_time")
-PROPERTIES = "properties."
-
-
-def _part_of_message(value: Any) -> Any:
-    known = isinstance(value, str) and (
-        value in ("key", "topic", *TIMES) or value.startswith(PROPERTIES)
-    )
-    if not known or value == PROPERTIES:
-        message = (
-            f"'{value}' is not a part of a message; use key, event_time, publish_time, topic or "
-            "properties.<name>"
-        )
-        raise ValueError(message)
-    return value
-
-
-class Declaration(BaseModel):
-    """Part of a topic file. Unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class FieldSpec(Declaration):
-    """A field of a topic's messages.
-
-    type: the text of a `FieldType`. In JSON, a `timestamp_ms` is epoch milliseconds UTC, a
-        `timestamp` is ISO 8601, and a `binary` is base64.
-    required: whether the field must be present and not null. Default true.
-    personal: marks personal data, and says what gold sees of it. `keep`: the value. `mask`: `***`,
-        or NULL if the field is not a string. `hash`: a keyed hash, so that equal values stay equal.
-    absent: a value that stands for "none" and becomes NULL.
-    from_message: the part of the message that is the value, if it is not in the payload: `key`,
-        `event_time`, `publish_time`, `topic` (the full name on the broker) or `properties.<name>`.
-    sql: an expression in Spark's SQL over the columns of the topic's other fields, from which
-        silver computes the value. `computed.py` says what is refused.
-    path: the names that lead to the field in the payload, such as `device.geo.lat`. In an envelope,
-        they begin in the envelope, as in `source.lsn`. Default: a member of the row with the
-        field's name.
-    """
-
-    type: Annotated[str, BeforeValidator(_field_type)]
-    required: bool = True
-    personal: Literal["keep", "mask", "hash"] | None = None
-    absent: int | str | None = None
-    path: Annotated[tuple[str, ...], BeforeValidator(checked_path)] | None = None
-    from_message: Annotated[str, BeforeValidator(_part_of_message)] | None = None
-    sql: Annotated[str, Field(min_length=1)] | None = None
-
-    @model_validator(mode="after")
-    def _comes_from_one_place(self) -> "FieldSpec":
-        places = [name for name in ("path", "from_message", "sql") if getattr(self, name)]
-        if len(places) > 1:
-            message = (
-                f"has '{places[0]}' and '{places[1]}', but a value is in one place; remove one"
-            )
-            raise ValueError(message)
-        if self.sql and self.absent is not None:
-            message = (
-                "has 'sql' and 'absent'; let the expression be NULL instead, such as by nullif"
-            )
-            raise ValueError(message)
-        if self.sql and any(each.name == "timestamp_ms" for _, _, each in self.kind.scalars()):
-            message = "has 'sql', so it has no form in JSON; its type is 'timestamp'"
-            raise ValueError(message)
-        if not self.kind.is_scalar and (self.from_message or self.absent is not None):
-            place = "from_message" if self.from_message else "absent"
-            message = f"has '{place}' and the type {self.type}; only single values can have it"
-            raise ValueError(message)
-        if self.from_message in TIMES and self.type != "timestamp":
-            message = f"is the {self.from_message} of the message, so its type must be 'timestamp'"
-            raise ValueError(message)
-        if self.personal and self.from_message in (*TIMES, "topic"):
-            message = (
-                f"is the {self.from_message} of the message, which `lakehouse forget` cannot erase,"
-                " so it must not be declared as personal"
-            )
-            raise ValueError(message)
-        return self
-
-    @property
-    def kind(self) -> FieldType:
-        """The type of the field."""
-        return field_type(self.type)
-
-    @property
-    def is_in_payload(self) -> bool:
-        """Whether the payload has the field. A key may also be in the message key."""
-        return self.from_message is None and self.sql is None
-
-    @property
-    def message_property(self) -> str | None:
-        """The property of the message that is the value; None if the value is elsewhere."""
-        _, found, name = (self.from_message or "").partition(PROPERTIES)
-        return name if found else None
-
-    @property
-    def nullable(self) -> bool:
-        """Whether the column may be NULL."""
-        return not self.required or self.absent is not None
-
-    @property
-    def is_protected(self) -> bool:
-        """Whether gold sees something other than the value."""
-        return self.personal in ("mask", "hash")
-
-
-def sql_type(field: FieldSpec) -> str:
-    """The column type of a field."""
-    return column_type(field.kind)
-
-
-class Lookup(Declaration):
-    """A lookup of the row of the changelog `topic` whose key equals the field `on`.
-
-    mode: `latest` (default): the current row when the event arrives, or the first row to arrive
-        later. `as_of`: the version that was valid at the event time.
-    """
-
-    topic: Name
-    on: Name
-    mode: Literal["latest", "as_of"] = "latest"
 
 
 class Explode(Declaration):
@@ -218,9 +95,11 @@ class View(Declaration):
     name: Name
     description: Annotated[str, Field(min_length=1)]
     sql: Annotated[str, Field(min_length=1)]
-    key: list[Name] = []
-    columns: dict[Name, Annotated[str, Field(pattern=r"^[a-z]+(\([0-9]+,[0-9]+\))?$")]] = {}
-    sources: dict[Name, list[Name]] = {}
+    key: list[Name] = Field(default=[])
+    columns: dict[Name, Annotated[str, Field(pattern=r"^[a-z]+(\([0-9]+,[0-9]+\))?$")]] = Field(
+        default={}
+    )
+    sources: dict[Name, list[Name]] = Field(default={})
 
     @model_validator(mode="after")
     def _is_whole(self) -> "View":
@@ -264,8 +143,11 @@ class Topic(Declaration):
         not have keep their values, and null is a value.
     sequence: fields that order the messages of a key; the latest message has the highest values.
         Among equals, and without a sequence, the position decides.
+    ignore_null_updates: the fields that keep their values if a message has null for them.
+    snapshot_end: which messages end a snapshot of the whole table. They delete the keys whose
+        latest message has a lower sequence, so these are not in the snapshot.
     history: whether `silver.<topic>_history` keeps all versions (SCD type 2), which are valid from
-        their `event_time` on.
+        their `event_time` on, and which fields make a new version if they change.
     merged_into: the field with the key into which this key was merged. The column `resolved_id`
         is derived from it.
     tombstones_days: the days after which a deleted key is forgotten (tombstone retention). By
@@ -290,12 +172,14 @@ class Topic(Declaration):
     )
     delete: Literal["tombstone", "never"] | Rule = "tombstone"
     truncate: Rule | None = None
+    snapshot_end: Rule | None = None
     envelope: Literal["debezium"] | None = None
     updates: Literal["whole", "partial"] = "whole"
     message_key: Name | None = None
     event_time: Name | None = None
-    sequence: list[Name] = []
-    history: bool = False
+    sequence: list[Name] = Field(default=[])
+    history: Annotated[Columns | None, BeforeValidator(checked_columns)] = None
+    ignore_null_updates: Annotated[Columns | None, BeforeValidator(checked_columns)] = None
     merged_into: Name | None = None
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
     compacted: bool = False
@@ -303,12 +187,16 @@ class Topic(Declaration):
     tombstones_days: Annotated[int, Field(ge=1)] | None = None
     lateness: Duration = dt.timedelta(0)
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
-    lookups: dict[Name, Lookup] = {}
+    lookups: dict[Name, Lookup] = Field(default={})
     explode: Explode | None = None
 
     @model_validator(mode="after")
     def _names_are_fields(self) -> "Topic":
-        rules = [rule for rule in (self.delete, self.truncate) if isinstance(rule, Rule)]
+        rules = [
+            rule
+            for rule in (self.delete, self.truncate, self.snapshot_end)
+            if isinstance(rule, Rule)
+        ]
         named = [
             *self.key,
             *self.sequence,
@@ -316,7 +204,7 @@ class Topic(Declaration):
             self.event_time,
             self.merged_into,
             *(rule.field for rule in rules),
-            *(x.on for x in self.lookups.values()),
+            *self.referring,
         ]
         for name in named:
             if name is not None and name not in self.fields:
@@ -336,7 +224,7 @@ class Topic(Declaration):
         for name in self.lookups:
             columns += [(part.lower(), f"lookup '{name}'") for part in (name, f"{name}_position")]
         for column, what in columns:
-            is_own = column in OWN_COLUMNS or (column == ORDERS and self.updates == "partial")
+            is_own = column in OWN_COLUMNS or (column == ORDERS and self.merges_fields)
             if is_own:
                 self._refuse(
                     f"has a {what}, but silver adds a column '{column}' of its own. Leave it "
@@ -415,16 +303,12 @@ class Topic(Declaration):
                 "different topics, or a field with from_message = 'topic' in its key"
             )
         several = "topics" if self.has_several else "partitions" if self.partitions > 1 else None
-        if self.truncates and not self.sequence and several:
+        if (self.truncate or self.envelope) and not self.sequence and several:
             what = "truncate" if self.truncate else "envelope"  # whose op may truncate
             self._refuse(
                 f"has '{what}' and several {several}, so it needs a 'sequence', which shows "
                 "which messages are older than a truncation"
             )
-        if self.updates == "partial":
-            for name in ("history", "merged_into"):
-                if getattr(self, name):
-                    self._refuse(f"has partial updates, which cannot be combined with '{name}'")
         if any(lookup.mode == "as_of" for lookup in self.lookups.values()) and (
             self.event_time is None or self.fields[self.event_time].nullable
         ):
@@ -440,7 +324,10 @@ class Topic(Declaration):
 
     @model_validator(mode="after")
     def _fields_from_elsewhere_fit(self) -> "Topic":
-        checks = exploded(self), nested(self), of_the_message(self), computed(self)
+        checks = (
+            *(exploded(self), nested(self), of_the_message(self), computed(self)),
+            changelog_rules(self),
+        )
         for problem in itertools.chain(*checks):
             self._refuse(problem)
         return self
@@ -458,7 +345,7 @@ class Topic(Declaration):
     @model_validator(mode="after")
     def _protection_leaves_what_gold_needs(self) -> "Topic":
         """Refuse to mask or hash keys and references, because gold finds rows by them."""
-        references = [*self.key, self.merged_into, *(x.on for x in self.lookups.values())]
+        references = [*self.key, self.merged_into, *self.referring]
         columns = {snake_case(name) for name in self.fields}
         for name, spec in self.fields.items():
             if spec.is_protected and name in references:
@@ -467,7 +354,7 @@ class Topic(Declaration):
                 continue
             if spec.type != "string":
                 self._refuse(f"hashes '{name}' of type {spec.type}; only strings can be hashed")
-            if self.updates == "partial":
+            if self.merges_fields:
                 self._refuse(
                     "has partial updates, which cannot be combined with a hashed field such as "
                     f"'{name}'"
@@ -484,6 +371,16 @@ class Topic(Declaration):
         raise ValueError(message)
 
     @property
+    def referring(self) -> list[str]:
+        """The fields by which lookups go."""
+        return [name for lookup in self.lookups.values() for name in lookup.own]
+
+    @property
+    def lookups_in_order(self) -> dict[str, Lookup]:
+        """The lookups, each after those that it goes through."""
+        return {name: self.lookups[name] for name in in_order(self)}
+
+    @property
     def hashed(self) -> list[str]:
         """The fields of which gold sees only the hash."""
         return [name for name, spec in self.fields.items() if spec.personal == "hash"]
@@ -496,7 +393,37 @@ class Topic(Declaration):
     @property
     def truncates(self) -> bool:
         """Whether a message may delete all older keys of the topic."""
-        return self.kind == "changelog" and (self.truncate or self.envelope) is not None
+        return self.kind == "changelog" and (self.truncation or self.envelope) is not None
+
+    @property
+    def truncation(self) -> Rule | None:
+        """Which messages delete older keys: those that truncate, or that end a snapshot."""
+        return self.truncate or self.snapshot_end
+
+    @property
+    def merges_fields(self) -> bool:
+        """Whether a message may change only some fields of its row."""
+        return self.updates == "partial" or self.ignore_null_updates is not None
+
+    @property
+    def tracked(self) -> list[str] | None:
+        """The fields whose changes make a new version; None if each message makes one.
+
+        Rows of a snapshot repeat those of the one before, so the fields that say which snapshot it
+        is are not tracked unless they are named.
+        """
+        chosen = self.history
+        if chosen is None or not (chosen.named or self.snapshot_end):
+            return None
+        left_out = {*self.key}
+        if self.snapshot_end and not chosen.columns:
+            left_out |= {*self.sequence, self.snapshot_end.field, str(self.event_time)}
+        return [name for name in self.fields if chosen.has(name) and name not in left_out]
+
+    @property
+    def keeps_changes(self) -> bool:
+        """Whether versions are made from several messages, which `<topic>_changes` then keeps."""
+        return self.history is not None and (self.tracked is not None or self.merges_fields)
 
     @property
     def has_marks(self) -> bool:

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from lake.topics.address import Address, declared_address, full_name, refuse_equal
 from lake.topics.joins import Join, JoinOf
+from lake.topics.lookups import lookup_rules
 from lake.topics.sink import Export, Publish
 from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
 from lake.topics.topic import Declaration, Name, Topic, View
@@ -69,45 +70,15 @@ class TopicFile(Declaration):
         return self
 
     @model_validator(mode="after")
-    def _lookups_exist(self) -> TopicFile:
-        for topic in self.topics.values():
-            for name, lookup in topic.lookups.items():
-                target = self.topics.get(lookup.topic)
-                if target is None or target.kind != "changelog" or len(target.key) != 1:
-                    message = (
-                        f"lookup '{name}' of topic '{topic.name}' needs '{lookup.topic}' to be a "
-                        "changelog in this file whose key is one field"
-                    )
-                    raise ValueError(message)
-                is_about_people = any(spec.personal for spec in target.fields.values())
-                for field in topic.computed_fields if is_about_people else ():
-                    if lookup.on in topic.computed_from(field) and not topic.fields[field].personal:
-                        message = (
-                            f"topic '{topic.name}' computes '{field}' from '{lookup.on}', which "
-                            "refers to people; declare it as personal"
-                        )
-                        raise ValueError(message)
-                if is_about_people and (
-                    lookup.on in topic.element_fields or lookup.on not in topic.payload_fields
-                ):
-                    message = (
-                        f"lookup '{name}' of topic '{topic.name}' refers to people by "
-                        f"'{lookup.on}', which must be in the payload, and not in an array, where "
-                        "`lakehouse forget` can rewrite it"
-                    )
-                    raise ValueError(message)
-                if lookup.mode == "as_of" and not target.history:
-                    message = (
-                        f"lookup '{name}' of topic '{topic.name}' is 'as_of', so the changelog "
-                        f"'{lookup.topic}' needs history = true"
-                    )
-                    raise ValueError(message)
+    def _lookups_fit(self) -> TopicFile:
+        for problem in lookup_rules(self):
+            raise ValueError(problem)
         return self
 
     @model_validator(mode="after")
     def _late_views_have_names(self) -> TopicFile:
         others = {*self.view_sources(), *self.missing_views()}
-        others |= {topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES}
+        others |= self._of_changelogs()
         for name, topic in self.late_views().items():
             if name in others:
                 message = (
@@ -136,9 +107,16 @@ class TopicFile(Declaration):
         return {
             *OWN_TABLES,
             *self.view_sources(),
-            *(topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES),
+            *self._of_changelogs(),
             *self.missing_views(),
             *self.late_views(),
+        }
+
+    def _of_changelogs(self) -> set[str]:
+        """The names of the tables that changelogs have, or may have."""
+        found = {topic.name + suffix for topic in self.changelogs() for suffix in SUFFIXES}
+        return found | {
+            f"{topic.name}_changes" for topic in self.changelogs() if topic.keeps_changes
         }
 
     @model_validator(mode="after")

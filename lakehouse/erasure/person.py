@@ -92,6 +92,7 @@ def subject(topics: TopicFile, name: str | None) -> Topic:
             ("sequence", topic.sequence),
             ("envelope", topic.envelope),
             ("updates = 'partial'", topic.updates == "partial"),
+            ("ignore_null_updates", topic.ignore_null_updates),
         )
         if is_set
     ]

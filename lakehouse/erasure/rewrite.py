@@ -16,13 +16,14 @@ from bronze.upkeep import compact
 from lake.settings.pseudonyms import PseudonymSecret
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec
-from lake.topics.topic import Topic, hash_column, snake_case
+from lake.topics.topic import Topic, hash_column, snake_case, sql_type
 from lakehouse.erasure.person import Found, Person, referring
 from pulsar_spark.schema import ENVELOPE, POSITION_FIELDS
 from silver.audit.totals import COUNTS
 from silver.contract.tables import (
     QUARANTINE,
     RECONCILIATION,
+    changes_table,
     enriched_table,
     history_table,
     lookup_columns,
@@ -32,6 +33,7 @@ from silver.contract.tables import (
 from silver.quarantine import unbooked
 from silver.records.pseudonymize import FORGOTTEN, known_secret, person_hash
 from silver.state.merge import Values
+from silver.state.versions import remake
 
 
 def secret_of_forgotten(lake: Lake) -> PseudonymSecret:
@@ -112,9 +114,14 @@ class Removal:
         """
         changed = []
         topic = self._person.topic
-        for table in (state_table(topic), *([history_table(topic)] if topic.history else [])):
+        keyed = [state_table(topic), *([history_table(topic)] if topic.history else [])]
+        if topic.keeps_changes:
+            keyed.append(changes_table(topic))
+        for table in keyed:
             self._bury(table)
             changed.append(table)
+        if topic.keeps_changes:
+            self._remake_versions()
         for events in referring(topic, self._lake.topics):
             self._detach(events)
             changed.append(enriched_table(events, self._lake.topics))
@@ -143,6 +150,18 @@ class Removal:
                 theirs = F.col(parent) == F.lit(self._person.typed(text))
                 delta.update(theirs, {parent: named, **self._batch})
 
+    def _remake_versions(self) -> None:
+        """Make the versions of the pseudonyms again, because tombstones may become one version."""
+        topic = self._person.topic
+        changes = self._lake.table(changes_table(topic)).rows(self._spark)
+        kind = sql_type(topic.fields[topic.key[0]])
+        named = [(other,) for other in self._person.pseudonyms.values()]
+        keys = self._spark.createDataFrame(named, "key string").select(
+            F.col("key").cast(kind).alias(topic.key_columns[0])
+        )
+        history = self._lake.table(history_table(topic)).spark(self._spark)
+        remake(history, changes, topic, self._number, keys)
+
     def _detach(self, events: Topic) -> None:
         """Make the events that refer to the person refer to the pseudonym."""
         table = enriched_table(events, self._lake.topics)
@@ -153,7 +172,7 @@ class Removal:
         for name, lookup in events.lookups.items():
             if lookup.topic != self._person.topic.name:
                 continue
-            on = snake_case(lookup.on)
+            on = snake_case(lookup.on[0])
             for text, other in self._person.pseudonyms.items():
                 named = F.lit(other).cast(kinds[on])
                 tombstone = self._tombstone(named)

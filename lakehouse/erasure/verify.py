@@ -29,6 +29,7 @@ from silver.records.pseudonymize import mentions, people_of
 STATISTICS = 32  # characters of a string that Delta keeps in its statistics
 UNREADABLE = "unreadable Parquet"
 COLUMNS = ("where", "files", "bytes", "found")
+KEYED = ("state", "history", "changes")  # the tables of silver with the keys of a changelog
 
 
 @dataclass
@@ -175,8 +176,7 @@ class Proof:
     def _is_own(self, where: str) -> bool:
         """Whether a table holds the person's own changelog."""
         name = self._person.topic.name
-        tables = (f"bronze.{name}", f"silver.{name}_state", f"silver.{name}_history")
-        return where in tables
+        return where in (f"bronze.{name}", *(f"silver.{name}_{kind}" for kind in KEYED))
 
 
 class _KeyColumns:
@@ -236,8 +236,8 @@ class _KeyColumns:
 
 
 def _tables_of(topic: Topic) -> list[str]:
-    names = (f"{topic.name}_state", f"{topic.name}_history", f"enriched_{topic.name}")
-    return [f"bronze.{topic.name}", *(f"silver.{name}" for name in names)]
+    names = [f"{topic.name}_{kind}" for kind in KEYED]
+    return [f"bronze.{topic.name}", *(f"silver.{n}" for n in (*names, f"enriched_{topic.name}"))]
 
 
 def _table(parts: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from lake.topics.nested import Place
 from lake.topics.topic import OWN_COLUMNS, snake_case
 from lake.topics.topic_file import TopicFile
 from lakehouse.messages.consume import Received, Tail
+from lakehouse.messages.draft_protobuf import Drafted, fields_of_protobuf
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import SettingsError
 
@@ -129,6 +130,9 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
         fields = _named(_of_record(declared, (), {}))
         rows = [*_objects(payloads)] if newest["type"] == "JSON" else []
         return _Found("registry", fields, rows)
+    if newest and newest["type"] == "PROTOBUF_NATIVE":
+        drafted = fields_of_protobuf(newest["data"])
+        return _Found("registry", _named((_name(x.place), _of_drafted(x)) for x in drafted), [])
     if newest and newest["type"] in PRIMITIVES:
         return _Found("registry", _bare(PRIMITIVES[newest["type"]]), [])
     rows = [*_objects(payloads)]
@@ -140,6 +144,10 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
     except UnicodeDecodeError:
         return _Found("bytes", _bare("binary"), [])
     return _Found("string", _bare("string"), [])
+
+
+def _of_drafted(field: Drafted) -> _Field:
+    return _Field(field.kind, field.is_required, field.shown, field.place)
 
 
 def _bare(kind: str) -> dict[str, _Field]:

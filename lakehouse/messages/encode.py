@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from lake.topics.address import Address
 from lake.topics.field_type import FieldType
 from lake.topics.nested import Place, shown
-from lake.topics.topic import FieldSpec, Topic, snake_case
+from lake.topics.topic import ELEMENTS, FieldSpec, Topic, snake_case
 from lakehouse.messages.json_types import misfit, read_value
 from pulsar_spark.errors import LakehouseError
 
@@ -67,12 +67,6 @@ def why_not_sent(topic: Topic) -> str | None:
         return (
             "is read from several topics, but has no field with from_message = 'topic', whose "
             "values would tell where to send each row"
-        )
-    if topic.explode:
-        array = shown(topic.explode.path)
-        return (
-            f"makes a row of each element of '{array}', but `lakehouse publish` sends a message "
-            "for each row"
         )
     return None
 
@@ -143,7 +137,7 @@ class RowEncoder:
     def __init__(
         self, topic: Topic, columns: Sequence[str], file: str, address: Address = NOWHERE
     ) -> None:
-        self._topic = topic
+        self._topic = topic = topic.whole  # one row for each message
         self._file = file
         self._address = address
         self._columns = {name: _column(topic, name, columns, file) for name in sent_fields(topic)}
@@ -198,8 +192,10 @@ class RowEncoder:
 def sent_fields(topic: Topic) -> list[str]:
     """The fields that a producer sends: neither computed, nor set by the client or the broker.
 
-    The name of the topic is sent if there are several, as it tells which one to send to.
+    The name of the topic is sent if there are several, as it tells which one to send to. If an
+    array is exploded, the message has the array.
     """
+    topic = topic.whole
     chosen = topic_field(topic) if topic.has_several else None
     return [
         name
@@ -229,11 +225,11 @@ def event_time_field(topic: Topic) -> str | None:
 def _column(topic: Topic, name: str, columns: Sequence[str], file: str) -> str | None:
     if topic.fields[name].required:
         return _needed(topic, name, columns, file)
-    return _found(name, columns)
+    return _found(topic, name, columns)
 
 
 def _needed(topic: Topic, name: str, columns: Sequence[str], file: str) -> str:
-    if (found := _found(name, columns)) is not None:
+    if (found := _found(topic, name, columns)) is not None:
         return found
     message = (
         f"{file} has no column '{snake_case(name)}' for field '{name}' of topic '{topic.name}'. "
@@ -247,8 +243,13 @@ def _bare(text: str) -> str:
     return str(json.loads(text)) if text.startswith('"') else text
 
 
-def _found(name: str, columns: Sequence[str]) -> str | None:
-    return next((each for each in (snake_case(name), name) if each in columns), None)
+def column_of(topic: Topic, name: str) -> str:
+    """The column of a field: that of silver, or the path of the array that is exploded."""
+    return shown(topic.place(name)) if name == ELEMENTS else snake_case(name)
+
+
+def _found(topic: Topic, name: str, columns: Sequence[str]) -> str | None:
+    return next((each for each in (column_of(topic, name), name) if each in columns), None)
 
 
 def _instant(cell: str) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from lake.topics.topic import FieldSpec, Rule, Topic, snake_case
+from lake.topics.address import declared_address
+from lake.topics.topic import FieldSpec, Rule, Topic
 from lake.topics.topic_file import TopicFile
-from lakehouse.messages.encode import cell_fits, sent_fields, topic_field, why_not_sent
+from lakehouse.messages.encode import cell_fits, column_of, sent_fields, topic_field, why_not_sent
 from lakehouse.messages.plausible.cells import (
     DAY_MS,
     HOUR_MS,
@@ -74,9 +75,10 @@ def generate(
         raise SettingsError(message, "Publish to these topics with your own producer.")
     folder.mkdir(parents=True, exist_ok=True)
     keys, counts = Keys(topics, max(round(KEYS * scale), 1)), dict[str, int]()
-    for name, topic in topics.topics.items():
+    for name, declared in topics.topics.items():
         if name in left_out:
             continue
+        topic = declared.whole
         rng = random.Random(f"{seed} {name}")  # noqa: S311 - repeatable, no secret
         if topic.kind == "changelog":
             plan = _plan(topic, keys.count(topic), rng)
@@ -98,8 +100,8 @@ def generate(
 def _why_not(topic: Topic) -> str | None:
     if why := why_not_sent(topic):
         return why
-    if topic.pattern:
-        return "is read from topics that match a pattern, so their names are not known"
+    if topic.pattern and not _names(topic):
+        return "is read from topics that match a pattern, for which no example could be made"
     if topic.event_time and (kind := topic.fields[topic.event_time].type) not in TIMES:
         return f"has an event_time of type {kind}, which holds no time"
     return None
@@ -141,7 +143,7 @@ def _deletes(topic: Topic) -> Rule | None:
 
 def _changes(topic: Topic, keys: Keys, rng: random.Random, plan: list[_Change]) -> Iterator[Row]:
     """The rows of a changelog. An update changes one or two fields of the row before."""
-    ruled = {rule.field for rule in (topic.delete, topic.truncate) if isinstance(rule, Rule)}
+    ruled = {rule.field for rule in (topic.delete, topic.truncation) if isinstance(rule, Rule)}
     taken = {*topic.key, *topic.sequence, topic.event_time, topic.merged_into, *ruled}
     taken.add(topic_field(topic))
     free = [name for name in topic.fields if name not in taken]
@@ -204,7 +206,12 @@ def _events(topic: Topic, keys: Keys, rng: random.Random, count: int, late: floa
             number = known + 1 - int(1 + known * rng.random() ** 2)  # newer keys are more popular
             if unknown:
                 number = keys.count_of(lookup.topic) + rng.randint(1, 1000)
-            row[lookup.on] = keys.reference(lookup.topic, topic.fields[lookup.on].type, number)
+            if lookup.is_simple:
+                [on] = lookup.on
+                row[on] = keys.reference(lookup.topic, topic.fields[on].type, number)
+            else:
+                cells = keys.cells_of(lookup.topic, number)
+                row |= {on: cells[n] for n, on in enumerate(lookup.on) if on in topic.fields}
         if topic.event_time:
             row[topic.event_time] = time_cell(topic.fields[topic.event_time].type, moment)
         yield row
@@ -213,7 +220,15 @@ def _events(topic: Topic, keys: Keys, rng: random.Random, count: int, late: floa
 def _sent_to(topic: Topic, number: int) -> Row:
     """The field that says which of several topics the row is sent to, and that topic."""
     name = topic_field(topic)
-    return {name: topic.topic[number % len(topic.topic)]} if name and topic.has_several else {}
+    if name is None or not topic.has_several:
+        return {}
+    names = _names(topic)
+    return {name: names[number % len(names)]}
+
+
+def _names(topic: Topic) -> list[str]:
+    """The topics to which rows are sent: those of the list, or some that match the pattern."""
+    return declared_address(topic.name, topic.topic, topic.pattern, None).examples
 
 
 def _free(topic: Topic, name: str, rng: random.Random, moment: int, keys: Keys) -> str:
@@ -230,7 +245,7 @@ def _nothing(spec: FieldSpec) -> str:
 
 def _unlike(topic: Topic, name: str, rng: random.Random, moment: int, is_first: bool) -> str:
     """A value of a rule's field that makes the message neither a delete nor a truncation."""
-    rules = [rule for rule in (topic.delete, topic.truncate) if isinstance(rule, Rule)]
+    rules = [rule for rule in (topic.delete, topic.truncation) if isinstance(rule, Rule)]
     avoided = {_text(rule) for rule in rules if rule.field == name}
     if topic.fields[name].type == "string" and any(len(each) == 1 for each in avoided):
         return "c" if is_first else "u"
@@ -249,7 +264,7 @@ def _breakable(topic: Topic) -> list[str]:
         for name in sent_fields(topic)
         if name != topic.event_time and broken_cell(rng, topic.fields[name].type) is not None
     ]
-    identifying = {*topic.key, topic.message_key, *(each.on for each in topic.lookups.values())}
+    identifying = {*topic.key, topic.message_key, *topic.referring}
     return [name for name in found if name not in identifying] or found
 
 
@@ -268,5 +283,5 @@ def _write(path: Path, topic: Topic, rows: Iterable[Row]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         names = sent_fields(topic)
-        writer.writerow([snake_case(name) for name in names])
+        writer.writerow([column_of(topic, name) for name in names])
         writer.writerows([row[name] for name in names] for row in rows)

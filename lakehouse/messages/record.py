@@ -115,7 +115,7 @@ def _row(topic: Topic, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         ValueError: the message is no envelope. The text is the end of a sentence.
     """
     if not topic.envelope:
-        if isinstance(topic.truncate, Rule) and _follows(topic, topic.truncate, message):
+        if topic.truncation and _follows(topic, topic.truncation, message):
             return "t", message
         is_delete = isinstance(topic.delete, Rule) and _follows(topic, topic.delete, message)
         return "d" if is_delete else "u", message
@@ -207,8 +207,10 @@ def _needed(topic: Topic, op: str, row: dict[str, Any]) -> list[str]:
         return topic.sequence
     if op == "d":
         return [*topic.key_in_message_key, *topic.sequence]
+    identifying = (*topic.key, *topic.sequence)
+    if ignored := topic.ignore_null_updates:
+        required = [n for n in required if n in identifying or not ignored.has(n)]
     if topic.updates == "partial":
-        identifying = (*topic.key, *topic.sequence)
         return [n for n in required if _has(row, topic.place(n)) or n in identifying]
     return required
 

@@ -24,6 +24,7 @@ from lake.tables.table import Table
 from lakehouse.sinks.publish import check_definition, query_name
 from pulsar_spark.errors import LakehouseError, SettingsError
 from silver.contract.tables import silver_tables
+from silver.declared import changed_declarations
 from silver.materialized import KeptView
 from silver.records.masking import protection
 
@@ -62,7 +63,7 @@ def plan(lake: Lake) -> list[Step]:
         SettingsError: the lake has no dbt project.
         GoldError: dbt cannot compile the models.
     """
-    return [*_bronze(lake), *_silver(lake), *_gold(lake), *refused_sinks(lake)]
+    return [*_bronze(lake), *silver_steps(lake), *_gold(lake), *refused_sinks(lake)]
 
 
 def _bronze(lake: Lake) -> Iterator[Step]:
@@ -76,12 +77,15 @@ def _bronze(lake: Lake) -> Iterator[Step]:
         yield Step(f"bronze.{name}", "stays, and is no longer filled", "the topic is not declared")
 
 
-def _silver(lake: Lake) -> Iterator[Step]:
+def silver_steps(lake: Lake) -> Iterator[Step]:
+    """What will change in silver."""
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
         if not table.exists():
             yield Step(table.full_name, "created", "it is declared, and does not exist yet")
             continue
+        refused = [*changed_declarations(table)]
+        yield from (Step(table.full_name, "refused", x, is_refused=True) for x in refused)
         yield from _columns(table)
     for query in lake.topics.view_queries:
         if (view := KeptView(lake, query)).is_redefined:

@@ -13,7 +13,7 @@ from lake.topics.joins import JoinOf
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column
-from silver.contract.columns import COLLECTED, DELETED, UPSERTED, registers
+from silver.contract.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
 
 _ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
 POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
@@ -26,6 +26,10 @@ DELETION_VECTORS = "delta.enableDeletionVectors"
 # Property: for each personal column, what gold sees of it (macros/protected.sql): `mask`, `null`,
 # `hash` (in a column of its own), or, within the row of a lookup, nothing (`leave out`).
 PERSONAL = "lakehouse.personal"
+
+# Property: the declarations that the rows follow from, besides the columns. If one changes, the
+# existing rows would have to be made again (`silver/declared.py`).
+DECLARED = "lakehouse.declared"
 
 QUARANTINE = TableSpec(
     "silver",
@@ -87,7 +91,12 @@ SCHEMAS = TableSpec(
     (
         Column("topic", "string", "Short name of the topic", nullable=False),
         Column("version", "bigint", "Version, counted by the broker from 0", nullable=False),
-        Column("type", "string", "AVRO, JSON or the name of a primitive", nullable=False),
+        Column(
+            "type",
+            "string",
+            "AVRO, JSON, PROTOBUF_NATIVE, or a primitive",
+            nullable=False,
+        ),
         Column("definition", "string", "The schema; empty for primitives", nullable=False),
     ),
     {APPEND_ONLY: "true"},
@@ -129,6 +138,28 @@ def _protection(
     return {PERSONAL: json.dumps(found)} if found else {}
 
 
+def _declared(topic: Topic, history: list[str] | None = None) -> dict[str, str]:
+    """The property with the declarations that the rows of a topic's table follow from.
+
+    `history` has the tracked fields, for tables of versions.
+    """
+    found: dict[str, object] = {"key": topic.key}
+    if topic.sequence:
+        found["sequence"] = topic.sequence
+    if history is not None:
+        found["history"] = sorted(history)
+    if topic.ignore_null_updates:
+        ignored = [name for name in topic.fields if topic.ignore_null_updates.has(name)]
+        found["ignore_null_updates"] = sorted(ignored)
+    if topic.snapshot_end:
+        found["snapshot_end"] = topic.snapshot_end.model_dump()
+    if topic.explode:
+        found["explode"] = topic.explode.model_dump(mode="json")
+    for name, lookup in topic.lookups.items():
+        found[f"lookups.{name}"] = lookup.model_dump()
+    return {DECLARED: json.dumps(found, sort_keys=True)}
+
+
 def lookup_columns(topic: Topic) -> list[Column]:
     """The columns of a looked-up row: those of the topic, and what became of the key."""
     found = field_columns(topic)
@@ -153,7 +184,7 @@ def state_table(topic: Topic) -> TableSpec:
     columns.append(Column("is_deleted", "boolean", "The key was deleted", nullable=False))
     if topic.has_marks:
         columns.append(Column("mark", "string", "Not NULL if no key: `truncated`, `collected`"))
-    if topic.updates == "partial":
+    if topic.merges_fields:
         columns.append(Column("orders", _orders(topic), "Order of the message that set each field"))
     return TableSpec(
         "silver",
@@ -166,6 +197,7 @@ def state_table(topic: Topic) -> TableSpec:
             **_statistics(searched),
             **CHANGE_FEED,
             **_protection(topic),
+            **_declared(topic),
             DELETION_VECTORS: "true",
         },
         _names(topic),
@@ -193,7 +225,8 @@ def _orders(topic: Topic) -> str:
 def history_table(topic: Topic) -> TableSpec:
     """All versions of a changelog (SCD type 2). Grain: one message, valid for a time span.
 
-    The span is in event time.
+    The span is in event time. If versions are made from several messages, each is from the last of
+    them.
     """
     mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
     return TableSpec(
@@ -205,7 +238,7 @@ def history_table(topic: Topic) -> TableSpec:
             Column("is_deleted", "boolean", "The key was deleted", nullable=False),
             Column("valid_from", "timestamp", "Event time of the version", nullable=False),
             Column("valid_to", "timestamp", "Event time of the next version, NULL for the last"),
-            *([mark] if topic.truncates else []),
+            *([mark] if topic.truncates and not topic.keeps_changes else []),
             *_MADE_FROM,
         ),
         {
@@ -214,6 +247,34 @@ def history_table(topic: Topic) -> TableSpec:
             ),
             **CHANGE_FEED,
             **_protection(topic, has_hashes=False),
+            **_declared(topic, history=topic.tracked),
+        },
+        _names(topic),
+        _structs(topic),
+        clustered_by=tuple(topic.key_columns),
+    )
+
+
+def changes_table(topic: Topic) -> TableSpec:
+    """The messages from which the versions of a changelog are made. Grain: one message."""
+    mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
+    present = Column(PRESENT, "array<string>", "Fields that the message sets")
+    return TableSpec(
+        "silver",
+        f"{topic.name}_changes",
+        f"Messages of {topic.name} from which {topic.name}_history is made",
+        (
+            *field_columns(topic),
+            Column("is_deleted", "boolean", "The key was deleted", nullable=False),
+            Column("valid_from", "timestamp", "Event time of the message", nullable=False),
+            *([mark] if topic.truncates else []),
+            *([present] if topic.merges_fields else []),
+            *_MADE_FROM,
+        ),
+        {
+            **_statistics([*topic.key_columns, "valid_from", "publish_time", "silver_batch"]),
+            **_protection(topic, has_hashes=False),
+            **_declared(topic, history=topic.tracked),
         },
         _names(topic),
         _structs(topic),
@@ -251,6 +312,7 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
             ]
         )
         | CHANGE_FEED
+        | _declared(topic)
         | _protection(topic, {n: topics.topics[x.topic] for n, x in topic.lookups.items()}),
         # Rows from before the array was exploded would need a number.
         _names(topic, *(topics.topics[lookup.topic] for lookup in topic.lookups.values()))
@@ -328,6 +390,7 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
     return [
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),
+        *(changes_table(topic) for topic in topics.changelogs() if topic.keeps_changes),
         *(enriched_table(topic, topics) for topic in topics.events()),
         *(view_table(view, topics) for view in topics.kept_views()),
         QUARANTINE,

@@ -30,7 +30,7 @@ from lake.topics.topic import Topic
 from silver.contract.tables import BATCHES, own_columns
 from silver.enrichment.lookups import LookupState
 from silver.records.batch import Decoded
-from silver.state.merge import all_of, latest_here, latest_per_key
+from silver.state.merge import Find, all_of, comparable, latest_here, latest_per_key
 
 VALID = ("valid_from", "valid_to")
 MISSING = "missing_lookups > 0"
@@ -92,15 +92,17 @@ def apply_events(
         return
     # Cached, because each lookup reads the keys, and would otherwise compute the union again.
     records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
+    cached = [records]
     try:
-        source = look_up(records, lookups, small=small).withColumn("silver_batch", batch)
+        source = look_up(records, lookups, cached, small=small).withColumn("silver_batch", batch)
         has_arrived, is_waiting = decoded is not None, bool(waiting)
         write = _choose_writer(
             enriched, records, has_arrived=has_arrived, is_waiting=is_waiting, small=small
         )
         write(enriched, source, lookups)
     finally:
-        records.unpersist()
+        for rows in cached:
+            rows.unpersist()
 
 
 def _choose_writer(
@@ -176,7 +178,12 @@ def _append_by_spark(
     unknown = _unknown(enriched, lookups)
     batch = dict.fromkeys(BATCHES, F.lit(batch_id).cast("bigint"))
     records = decoded.good.select(_brought(enriched)).withColumns({**batch, **unknown})
-    _append(enriched, look_up(records, lookups, small=False), lookups)
+    cached: list[DataFrame] = []
+    try:
+        _append(enriched, look_up(records, lookups, cached, small=False), lookups)
+    finally:
+        for rows in cached:
+            rows.unpersist()
     return True
 
 
@@ -224,8 +231,11 @@ def _upsert(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState
 def _updates(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
     """A MERGE that replaces records by later ones, and completes their lookups."""
     better = ["s.missing_lookups < t.missing_lookups"]
-    moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.chains]
-    better += [f"NOT (s.`{name}` <=> t.`{name}`)" for name in moving]
+    moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.moves]
+    kinds = {column.name: column.type for column in enriched.table.spec.columns}
+    for name in moving:
+        new, known = (comparable(f"{row}.`{name}`", kinds[name]) for row in "st")
+        better.append(f"NOT ({new} <=> {known})")
     completes = f"s.position = t.position AND ({' OR '.join(better)})"
     merge = enriched.delta().alias("t").merge(source.alias("s"), match(enriched.topic.key_columns))
     condition = f"s.position > t.position OR ({completes})"
@@ -247,18 +257,18 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
     table, found = enriched.delta().toDF(), []
     for lookup in touched:
         changed = cast(DataFrame, lookup.changed)
-        key = F.col(lookup.key).alias(lookup.on)
+        keys = [F.col(k).alias(name) for k, name in zip(lookup.key, lookup.wanted, strict=True)]
         if lookup.at is None:
-            keys = F.broadcast(changed.select(key).distinct())
+            touched_keys = F.broadcast(changed.select(*keys).distinct())
             missing = table.where(MISSING).where(F.col(lookup.name).isNull())
-            found.append(missing.join(keys, lookup.on, "left_semi"))
+            found.append(missing.join(touched_keys, _has_key(lookup), "left_semi"))
         else:
-            since = changed.select(key, F.col("valid_from").alias("_since"))
+            since = changed.select(*keys, F.col("valid_from").alias("_since"))
             if lookup.chains and (chains := lookup.chains.passed(changed.sparkSession)):
-                of_others = since.join(F.broadcast(chains), F.col(lookup.on) == F.col("_passed"))
+                of_others = since.join(F.broadcast(chains), since[0] == F.col("_passed"))
                 since = since.unionAll(of_others.select("_key", "_since"))
-            since = since.groupBy(lookup.on).agg(F.min("_since").alias("_since"))
-            after = table.join(F.broadcast(since), lookup.on)
+            since = since.groupBy(*lookup.wanted).agg(F.min("_since").alias("_since"))
+            after = table.join(F.broadcast(since), _has_key(lookup))
             found.append(after.where(F.col(lookup.at) >= F.col("_since")))
             if "mark" in changed.columns:
                 truncations = changed.where("mark = 'truncated'")
@@ -268,13 +278,18 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
     return found
 
 
-def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) -> DataFrame:
+def look_up(
+    records: DataFrame, lookups: Sequence[LookupState], cached: list[DataFrame], *, small: bool
+) -> DataFrame:
     """Fill in the records' unknown lookups from the state, and add `missing_lookups`.
 
     The state is first reduced to the keys of the batch, which are broadcast. The cost of the join
     itself then depends on the batch, and not on the state. If the batch is small, the reduced state
     is broadcast, too. For a large batch, a small state is broadcast whole, because finding the keys
     of the batch would cost more.
+
+    A lookup through others reads what they have found twice, for its keys and for its join. What
+    they have found is therefore cached, and added to `cached`, for the caller to release.
     """
     missing: list[Column] = [F.lit(0)]
     result = records
@@ -282,11 +297,17 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
         whole = lookup.is_small and not small
         state = lookup.state()
         if not whole:
-            keys = records.select(F.col(lookup.on).alias(lookup.key))
+            if lookup.is_chained and result is not records:
+                result = result.persist()
+                cached.append(result)
+            known_by = result if lookup.is_chained else records
+            keys = known_by.select(
+                *(F.col(on).alias(key) for on, key in zip(lookup.on, lookup.key, strict=True))
+            )
             wanted = F.broadcast(keys if small else keys.distinct())
             state = state.join(wanted, lookup.key, "left_semi")
         rows = state.select(
-            F.col(lookup.key).alias(lookup.on),
+            *(F.col(key).alias(name) for key, name in zip(lookup.key, lookup.wanted, strict=True)),
             F.struct(*_row_of(lookup)).alias("_row"),
             F.col("position").alias("_version"),
             *(F.col(name).alias(f"_{name}") for name in VALID if lookup.at),
@@ -295,17 +316,23 @@ def look_up(records: DataFrame, lookups: Sequence[LookupState], *, small: bool) 
         known = {lookup.name: "_row", lookup.version: "_version"}
         if lookup.at is None:
             filled = {name: F.coalesce(name, found) for name, found in known.items()}
-            joined = result.join(rows, lookup.on, "left")
+            joined = result.join(rows, _has_key(lookup), "left")
         else:
             filled = {name: F.col(found) for name, found in known.items()}
-            at = F.col(f"r.{lookup.at}")
+            at = F.col(lookup.at)
             valid = (F.col("_valid_from") <= at) & F.coalesce(at < F.col("_valid_to"), F.lit(True))
-            same = F.col(f"r.{lookup.on}") == F.col(f"h.{lookup.on}")
-            joined = result.alias("r").join(rows.alias("h"), same & valid, "left")
-            joined = joined.drop(F.col(f"h.{lookup.on}"), *(f"_{name}" for name in VALID))
-        result = _resolve(joined.withColumns(filled).drop(*known.values()), lookup)
+            joined = result.join(rows, _has_key(lookup) & valid, "left")
+            joined = joined.drop(*(f"_{name}" for name in VALID))
+        found = joined.withColumns(filled).drop(*known.values(), *lookup.wanted)
+        result = _resolve(found, lookup)
         missing.append(F.col(lookup.name).isNull().cast("int"))
     return result.withColumn("missing_lookups", reduce(Column.__add__, missing))
+
+
+def _has_key(lookup: LookupState) -> Column:
+    """Whether a record refers to the key in the columns `wanted`."""
+    pairs = zip(lookup.on, lookup.wanted, strict=True)
+    return reduce(Column.__and__, [F.col(on) == F.col(key) for on, key in pairs])
 
 
 def _row_of(lookup: LookupState) -> list[Column]:
@@ -313,7 +340,7 @@ def _row_of(lookup: LookupState) -> list[Column]:
 
     A history has no canonical keys, because they depend on the instant; `_resolve` adds them.
     """
-    own = {RESOLVED: F.col(lookup.key).alias(RESOLVED)} if lookup.at else {}
+    own = {RESOLVED: F.col(lookup.key[0]).alias(RESOLVED)} if lookup.at else {}
     return [own.get(name, F.col(name)) for name in lookup.columns]
 
 
@@ -324,7 +351,7 @@ def _resolve(records: DataFrame, lookup: LookupState) -> DataFrame:
         return records
     at = F.unix_micros(F.col(lookup.at).cast("timestamp"))
     then = (F.col("_begin") <= at) & (at < F.col("_end"))
-    joined = records.join(F.broadcast(ends), (F.col(lookup.on) == F.col("_key")) & then, "left")
+    joined = records.join(F.broadcast(ends), (F.col(lookup.on[0]) == F.col("_key")) & then, "left")
     survivor = F.col(lookup.name).withField(RESOLVED, F.col("_into"))
     found = F.when(F.col("_key").isNotNull(), survivor).otherwise(F.col(lookup.name))
     return joined.withColumn(lookup.name, found).drop(*ends.columns)
@@ -334,9 +361,10 @@ def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Ta
     """As `look_up`, for records in the driver that do not have the lookup columns yet."""
     missing = pa.array([0] * records.num_rows, pa.int32())
     for lookup in lookups:
-        wanted = records[lookup.on].combine_chunks()
-        rows = lookup.find(pc.unique(wanted))
-        place = pc.index_in(wanted, rows[lookup.key].combine_chunks().cast(wanted.type))
+        [on], [key] = lookup.on, lookup.key
+        wanted = _column(records, on)
+        rows = cast(Find, lookup.find)(pc.unique(wanted))
+        place = pc.index_in(wanted, rows[key].combine_chunks().cast(wanted.type))
         parts = [rows[name].combine_chunks() for name in lookup.columns]
         row = pa.StructArray.from_arrays(parts, lookup.columns).take(place)
         version = rows["position"].combine_chunks().take(place)
@@ -344,3 +372,10 @@ def look_up_directly(records: pa.Table, lookups: Sequence[LookupState]) -> pa.Ta
         records = records.append_column(lookup.version, version)
         missing = pc.add(missing, pc.cast(pc.is_null(place), pa.int32()))
     return records.append_column("missing_lookups", missing)
+
+
+def _column(records: pa.Table, name: str) -> pa.Array:
+    """A column, or a member of a struct in one."""
+    column, _, member = name.partition(".")
+    values = records[column].combine_chunks()
+    return pc.struct_field(values, member) if member else values

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from lake.topics.field_type import FieldType
 from lake.topics.nested import Tree
+from silver.records.protobuf import ProtobufError, part, protobuf_record
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -85,6 +86,17 @@ def _text(payload: bytes, schema: Schema, values: list[str], tree: Tree) -> tupl
         if isinstance(record, dict):
             return _json(record, tree), False
         value = record
+    elif schema.type == "PROTOBUF_NATIVE":
+        try:
+            return _json(protobuf_record(payload, schema.definition, tree), tree), False
+        except ProtobufError as error:
+            raise PayloadError(str(error)) from error
+    elif schema.type == "PROTOBUF":
+        message = (
+            "has a schema of type PROTOBUF, which does not have the numbers of its fields; publish "
+            "with PROTOBUF_NATIVE"
+        )
+        raise PayloadError(message)
     elif schema.type in PRIMITIVES:
         value = _primitive(payload, schema.type)
     else:
@@ -161,10 +173,10 @@ def _primitive(payload: bytes, kind: str) -> Any:
 def _json(value: Any, declared: Tree | FieldType | None) -> str:
     """A value as JSON text from which the declared fields can be read."""
     if isinstance(value, dict):
-        members = (f"{json.dumps(n)}:{_json(v, _part(declared, n))}" for n, v in value.items())
+        members = (f"{json.dumps(n)}:{_json(v, part(declared, n))}" for n, v in value.items())
         return f"{{{','.join(members)}}}"
     if isinstance(value, list):
-        return f"[{','.join(_json(each, _part(declared, None)) for each in value)}]"
+        return f"[{','.join(_json(each, part(declared, None)) for each in value)}]"
     kind = declared.name if isinstance(declared, FieldType) else None
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:  # a local timestamp is UTC, like all times without an offset
@@ -175,15 +187,6 @@ def _json(value: Any, declared: Tree | FieldType | None) -> str:
     if isinstance(value, Decimal):
         return format(value, "f")
     return json.dumps(value, default=_text_of)
-
-
-def _part(declared: Tree | FieldType | None, name: str | None) -> Tree | FieldType | None:
-    """What is declared of a member of an object, or of the elements of a list."""
-    if isinstance(declared, FieldType):
-        if declared.name == "struct":
-            return dict(declared.parts).get(str(name))
-        return None if declared.is_scalar else declared.element
-    return declared.get(name) if declared and name else None
 
 
 def _text_of(value: Any) -> str:

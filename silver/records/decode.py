@@ -76,7 +76,7 @@ class Decoder:
               topic's columns have no meaning.
             - `_came`: the original columns `as_it_came`.
             - `mark`, if the topic has marks: `truncated` for a message that truncates.
-            - `_present`, for partial updates: the fields that the message has.
+            - `_present`, if a message may set only some fields: those that it sets.
             - `valid_from`, for a topic with a history.
             - `_element`, for a topic that is exploded (`Exploded.rows`).
         """
@@ -92,18 +92,33 @@ def without_what_was_good(rows: DataFrame) -> DataFrame:
 
 
 def _present(topic: Topic) -> dict[str, Column]:
-    if topic.updates != "partial":
+    if not topic.merges_fields:
         return {}
+    present = _sent(topic) if topic.updates == "partial" else F.array(*map(F.lit, topic.fields))
+    ignored = [name for name in topic.fields if _ignores_null(topic, name)]
+    if not ignored:
+        return {PRESENT: present}
+    nulls = (F.when(value(topic, name).isNull(), F.lit(name)) for name in ignored)
+    return {PRESENT: F.array_except(present, F.array_compact(F.array(*nulls)))}
+
+
+def _ignores_null(topic: Topic, name: str) -> bool:
+    chosen = topic.ignore_null_updates
+    return chosen is not None and chosen.has(name) and name not in (*topic.key, *topic.sequence)
+
+
+def _sent(topic: Topic) -> Column:
+    """The fields that a message has, even if they are null."""
     row = F.get_json_object("_read.json", "$.after") if topic.envelope else F.col("_read.json")
     elsewhere = {name: _is_at(topic, spec.path) for name, spec in topic.fields.items() if spec.path}
     elsewhere |= {name: as_sent(topic, name).isNotNull() for name in topic.message_fields}
     keys = F.coalesce(F.json_object_keys(row), F.array().cast("array<string>"))
     if not elsewhere:
-        return {PRESENT: keys}
+        return keys
     # Members of the payload with the names of these fields do not count.
     keys = F.array_except(keys, F.array(*map(F.lit, elsewhere)))
     found = (F.when(is_there, F.lit(name)) for name, is_there in elsewhere.items())
-    return {PRESENT: F.array_union(keys, F.array_compact(F.array(*found)))}
+    return F.array_union(keys, F.array_compact(F.array(*found)))
 
 
 def _is_at(topic: Topic, path: Place) -> Column:
@@ -119,7 +134,7 @@ def _particulars(topic: Topic) -> list[Column]:
     found = []
     if topic.has_marks:
         found.append(F.when(F.col("_truncates"), F.lit("truncated")).alias("mark"))
-    if topic.updates == "partial":
+    if topic.merges_fields:
         found.append(F.col(PRESENT))
     if topic.history:
         own = [value(topic, topic.event_time)] if topic.event_time else []
@@ -140,7 +155,7 @@ def _deletes(topic: Topic) -> Column:
 def _truncates(topic: Topic) -> Column:
     if topic.envelope:
         return F.coalesce(F.col("_parsed.op") == "t", F.lit(False))
-    return F.lit(False) if topic.truncate is None else _follows(topic, topic.truncate)
+    return F.lit(False) if topic.truncation is None else _follows(topic, topic.truncation)
 
 
 def _follows(topic: Topic, rule: Rule) -> Column:

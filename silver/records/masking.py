@@ -19,7 +19,14 @@ from lake.tables.spec import TableSpec
 from lake.tables.table import Table
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
-from silver.contract.tables import PERSONAL, enriched_table, history_table, state_table, view_table
+from silver.contract.tables import (
+    PERSONAL,
+    changes_table,
+    enriched_table,
+    history_table,
+    state_table,
+    view_table,
+)
 
 FINGERPRINT = "lakehouse.pseudonym_secret"  # property: fingerprint of the key of the hashes
 
@@ -62,6 +69,7 @@ def protected_tables(topics: TopicFile) -> list[TableSpec]:
     return [
         *(state_table(topic) for topic in topics.changelogs()),
         *(history_table(topic) for topic in topics.changelogs() if topic.history),
+        *(changes_table(topic) for topic in topics.changelogs() if topic.keeps_changes),
         *(enriched_table(topic, topics) for topic in topics.events()),
         *(view_table(join.view, topics) for join in topics.joined.values()),
     ]

@@ -63,7 +63,8 @@ def people_of(topic: Topic, topics: TopicFile) -> list[tuple[str, Topic]]:
     if topic.kind == "changelog":
         own = [topic.key[0], *([topic.merged_into] if topic.merged_into else [])]
         return [(name, topic) for name in own] if is_about_people(topic) else []
-    targets = [(lookup.on, topics.topics[lookup.topic]) for lookup in topic.lookups.values()]
+    simple = (lookup for lookup in topic.lookups.values() if lookup.is_simple)
+    targets = [(lookup.on[0], topics.topics[lookup.topic]) for lookup in simple]
     return [(on, target) for on, target in targets if is_about_people(target)]
 
 

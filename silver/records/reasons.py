@@ -107,7 +107,7 @@ def _field_reasons(reasons: Column, topic: Topic, name: str) -> Column:
         expected = payload
     elif name in topic.key:
         expected = row & ~has_key_outside(topic)
-    elif topic.updates == "partial":
+    elif topic.merges_fields:
         expected = expected & F.array_contains(PRESENT, name)
     if name in topic.key and topic.format != "json":
         outside = payload & has_key_outside(topic)

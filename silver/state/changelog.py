@@ -49,7 +49,7 @@ def apply_changes(
     truncation = None
     if topic.truncates:
         rows, truncation = _see_truncations(state, rows, topic)
-    if topic.updates == "partial":
+    if topic.merges_fields:
         apply_partial_changes(state, rows, topic, truncation)
     elif topic.truncates:
         _apply_with_truncation(state, rows, topic, truncation)
@@ -110,6 +110,8 @@ def _see_truncations(
     if latest is None:
         return rows, None
     latest = latest.asDict(recursive=True)
+    if topic.snapshot_end:  # the rows of the snapshot have the same sequence, and are not older
+        latest["position"] = dict.fromkeys(latest["position"])
     return rows.where(~is_older("", latest)), latest if any_new else None
 
 

@@ -34,6 +34,19 @@ def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") ->
     return rows.take(pa.array(latest.values(), pa.int64()))
 
 
+def comparable(column: str, kind: str) -> str:
+    """An expression that is equal for equal values of a column, also if they have maps.
+
+    Spark cannot compare maps. Their text in JSON is the same for the same pairs in the same order.
+
+    Args:
+        column: the quoted name of the column.
+        kind: the type of the column.
+    """
+    exact = "map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX')"
+    return f"to_json({column}, {exact})" if "map<" in kind else column
+
+
 def all_of(source: DataFrame) -> Values:
     """The columns of a MERGE's source, as the values to write."""
     return {name: f"s.`{name}`" for name in source.columns}

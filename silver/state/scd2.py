@@ -36,8 +36,8 @@ def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
     fresh = every.join(known.select("position"), "position", "left_anti")
     woven = known.unionByName(fresh.select(*known.columns))
     if topic.truncates:
-        woven = woven.crossJoin(F.broadcast(_truncations(whole.unionByName(every), topic)))
-    woven = _weave(woven, topic).drop("_truncations")
+        woven = woven.crossJoin(F.broadcast(truncations(whole.unionByName(every), topic)))
+    woven = weave(woven, topic).drop("_truncations")
     (
         history.alias("t")
         .merge(woven.alias("s"), match([*keys, "position"], "<=>" if topic.truncates else "="))
@@ -49,14 +49,22 @@ def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
     )
 
 
-def _truncations(rows: DataFrame, topic: Topic) -> DataFrame:
+def truncations(rows: DataFrame, topic: Topic) -> DataFrame:
     """One row with all truncations, each with its order and event time."""
-    each = F.struct(F.struct(*topic.order_columns).alias("order"), F.col("valid_from").alias("at"))
+    order = [F.col(name) for name in topic.order_columns]
+    if topic.snapshot_end:  # the rows of the snapshot have the same sequence, and are not older
+        order[-1] = F.lit(None).cast(rows.schema["position"].dataType).alias("position")
+    each = F.struct(F.struct(*order).alias("order"), F.col("valid_from").alias("at"))
     return rows.where(TRUNCATES).agg(F.collect_list(each).alias("_truncations"))
 
 
-def _weave(rows: DataFrame, topic: Topic) -> DataFrame:
-    """Add `valid_to` to all versions of some keys."""
+def weave(rows: DataFrame, topic: Topic) -> DataFrame:
+    """Add `valid_to` to all versions of some keys.
+
+    Args:
+        rows: the versions. If the topic truncates, with the column `_truncations`.
+        topic: the changelog.
+    """
     latest_first = [F.desc(name) for name in ("valid_from", *topic.order_columns)]
     behind = (
         Window.partitionBy(*topic.key_columns)

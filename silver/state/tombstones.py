@@ -49,7 +49,7 @@ def refuse_collected(rows: DataFrame, topic: Topic, lake: Lake) -> DataFrame:
     suspects = rows.where(suspect).select(*keys).distinct().toArrow()
     if not suspects.num_rows:
         return rows
-    is_partial = topic.updates == "partial"
+    is_partial = topic.merges_fields
     begin = F.col(f"orders.{COLLECTED}") if is_partial else F.lit(None)
     known = _telling(lake.table(table).rows(rows.sparkSession), topic)
     known = known.select(*keys, F.lit(True).alias("_known"), begin.alias("_begin"))

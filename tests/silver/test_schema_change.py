@@ -8,7 +8,10 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
+from lakehouse.operate.plan import silver_steps as changes
 from pulsar_spark.errors import LakehouseError
+from silver.contract.tables import DECLARED, enriched_table
+from silver.rebuild import rebuild
 
 OPTIONAL = '{ type = "string", required = false }'
 
@@ -96,6 +99,39 @@ def test_a_column_that_older_rows_would_need_cannot_be_declared_later(lake: Silv
     )
     with pytest.raises(LakehouseError, match=r"'resolved_id' .* older rows would need"):
         lake.refine()
+
+
+def test_another_key_or_reference_is_refused_until_silver_is_rebuilt(lake: SilverLake) -> None:
+    """Columns alone would not show it: later rows would have another key than earlier ones."""
+    before = PEOPLE_AND_VISITS.format(people='name = "string"', visits="")
+    by_name = before.replace('key = ["id"]', 'key = ["id", "name"]', 1).split("[topics.visits]")[0]
+    lake.topics = declared(lake.settings.lake_dir, by_name)
+    with pytest.raises(LakehouseError) as error:
+        lake.refine()
+    assert (
+        '\'key\' of the topic of silver.people_state was ["id"], and is now ["id", "name"]'
+        in str(error.value)
+    )
+    assert "lakehouse replay --table silver" in str(error.value)
+    other = before.replace('on = "person"', 'on = "id"')
+    lake.topics = declared(lake.settings.lake_dir, other)
+    with pytest.raises(LakehouseError, match=r"'lookups.visitor' .* silver.enriched_visits was"):
+        lake.refine()
+    [refused] = [x for x in changes(lake.lake) if x.is_refused]
+    assert refused.table == "silver.enriched_visits"
+    table = lake.lake.table(enriched_table(lake.topics.topics["visits"], lake.topics))
+    rebuild(lake.spark, lake.lake)
+    assert [*changes(lake.lake)] == []
+    lake.put([json_message("visits", 2, id=3, person=1)])
+    lake.refine()
+    visitors = {
+        row["id"]: row["visitor"] and row["visitor"]["id"]
+        for row in table.arrow.rows(["id", "visitor"])
+    }
+    assert visitors == {1: 1, 3: None}
+    table.set_property(lake.spark, DECLARED, None)  # as an earlier release has left it
+    lake.refine()
+    assert "lookups.visitor" in str(table.arrow.configuration(DECLARED))
 
 
 def test_a_producer_that_changes_a_field_first_fills_the_quarantine(lake: SilverLake) -> None:

@@ -47,6 +47,12 @@ class Keys:
         """A key of a changelog with one key field, as a cell of a field that refers to it."""
         return key_cell(kind, self._prefixes[name], number)
 
+    def cells_of(self, name: str, number: int) -> list[str]:
+        """A key of a changelog with several key fields, as cells in their order."""
+        topic = self._topics[name]
+        cells = self.cells(topic, number)
+        return [cells.get(field, "") for field in topic.key]
+
     def cells(self, topic: Topic, number: int) -> dict[str, str]:
         """The key of a topic with a number. No two numbers have the same, as far as types allow."""
         names = topic.key_in_message_key
@@ -74,7 +80,7 @@ def _distinct(topic: Topic, names: Sequence[str]) -> str:
 
     Lookups and the event time are filled otherwise, so they are taken only if there is no other.
     """
-    filled = {topic.event_time, *(lookup.on for lookup in topic.lookups.values())}
+    filled = {topic.event_time, *topic.referring}
     own = [name for name in names if name not in filled] or [*names]
     return max(reversed(own), key=lambda name: capacity(topic.fields[name].type))
 
@@ -89,8 +95,9 @@ def _prefixes(topics: TopicFile) -> dict[str, str]:
     together = []
     for topic in reversed(topics.events()):
         for lookup in reversed(topic.lookups.values()):
-            found[lookup.topic] = stem(lookup.on, topic.name)
-            together.append([x.topic for x in topic.lookups.values() if x.on == lookup.on])
+            if len(lookup.on) == 1:
+                found[lookup.topic] = stem(lookup.on[0].split(".")[-1], topic.name)
+                together.append([x.topic for x in topic.lookups.values() if x.on == lookup.on])
     for _ in together:  # a chain of such topics needs several rounds
         for names in together:
             found |= dict.fromkeys(names, min(found[name] for name in names))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from topic import GOOD, write
+from topic import GOOD, declared, write
 
 from lake.topics.address import Address
 from lake.topics.topic_file import load_topics
@@ -24,6 +24,7 @@ EVENTS = 'kind = "events"\n'
         (KEY, f"{KEY}pattern = 'a.*'\n", "topic 'users' has several topics, so it needs a"),
         (EVENTS, f"{EVENTS}topic = 'a'\npattern = 'a.*'\n", "'topic' and 'pattern', but only one"),
         (EVENTS, f"{EVENTS}pattern = 'a('\n", ":11: topics.orders.pattern: 'a(' is not a regular"),
+        (EVENTS, f"{EVENTS}pattern = '(?i)a'\n", "'(?i)a' is not a regular expression: global"),
         (EVENTS, f"{EVENTS}pattern = 5\n", "must be a regular expression in quotes, not 5"),
         (EVENTS, f"{EVENTS}pattern = 'a b'\n", "neither a regular expression without blanks and"),
         (EVENTS, f"{EVENTS}pattern = 'persistent://a.*/b/c'\n", "tenant and namespace are plain"),
@@ -161,3 +162,43 @@ def test_the_topic_alone_is_no_key(tmp_path: Path) -> None:
     )
     with pytest.raises(SettingsError, match="has only 'source' as its key, which is the same"):
         load_topics(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("device-.*", ["device-1", "device-2", "device-3"]),
+        (r"(?:eu|us)-orders-\d+", ["eu-orders-1", "us-orders-2", "eu-orders-3"]),
+        (r"a\.b\..+", ["a.b.1", "a.b.2", "a.b.3"]),
+        ("[a-z]+", ["a", "b"]),
+        ("[a-z]{9}", []),
+    ],
+)
+def test_examples_match_their_pattern(pattern: str, names: list[str]) -> None:
+    head = "persistent://plant/prod/"
+    assert Address(pattern=f"{head}{pattern}").examples == [f"{head}{name}" for name in names]
+
+
+def test_a_choice_of_names_applies_within_the_namespace(tmp_path: Path) -> None:
+    text = GOOD.replace(EVENTS, f"{EVENTS}pattern = 'shop-.*|store-.*'\n", 1)
+    address = declared(tmp_path, text).addresses("our/own")["orders"]
+    assert address.holds("persistent://our/own/store-7")
+    assert not address.holds("store-7")
+
+
+def test_patterns_that_match_the_same_names_are_refused(tmp_path: Path) -> None:
+    text = """
+[topics.{name}]
+kind = "events"
+key = ["id"]
+pattern = '{pattern}'
+fields = {{ id = "long" }}
+"""
+    patterns = {"one": "device-.*", "other": r"device-\d+-x|device-7.*", "apart": "b.*"}
+    one, other, apart = (text.format(name=n, pattern=each) for n, each in patterns.items())
+    assert len(declared(tmp_path, one + apart).topics) == 2
+    path = write(tmp_path, one + other)
+    with pytest.raises(SettingsError) as error:
+        load_topics(path)
+    assert str(error.value).startswith(f"{path}:")
+    assert "the patterns of topics 'other' and 'one' both match names such as" in str(error.value)

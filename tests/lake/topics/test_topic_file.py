@@ -90,7 +90,6 @@ def test_a_custom_topic_file_is_read(tmp_path: Path) -> None:
         ('id = "long"', 'id = "long"\naB = "long"\na_b = "long"', "both need the column 'a_b'"),
         ("user = {", "id = {", "has a field 'id' and a lookup 'id', which both need the column"),
         ("user = {", "position = {", "has a lookup 'position', but silver adds"),
-        ('key = ["id"]', f"{KEY}history = true\nupdates = 'partial'", "combined with 'history'"),
         ('key = ["id"]', f"{KEY}merged_into = 'parent'", "names 'parent', which is not among"),
         ('kind = "events"', 'kind = "events"\nhistory = true', "all kept; remove 'history'"),
         ('on = "userId"', 'on = "userId", mode = "as_of"', "lookup, so it needs an 'event_time'"),

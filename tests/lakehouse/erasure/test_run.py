@@ -109,7 +109,8 @@ def lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) ->
         settings = settings.model_copy(update=own)
         places.append(server.objects)
     (tmp_path / "secret").write_text(SECRET)
-    text = SHOP_TOPICS.read_text().replace("merged_into", "history = true\nmerged_into", 1)
+    history = "history = { except = ['lastName'] }"
+    text = SHOP_TOPICS.read_text().replace("merged_into", f"{history}\nmerged_into", 1)
     lake = Kept(spark, settings, declared(tmp_path, text + VIEW))
     lake.places = tuple(places)
     own = {"pseudonym_secret_file": tmp_path / "secret"}

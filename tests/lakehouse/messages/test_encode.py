@@ -245,7 +245,7 @@ def test_a_cell_whose_json_does_not_fit_is_reported(
     assert says in str(error.value)
 
 
-def test_rows_are_no_messages_of_a_topic_that_is_exploded(tmp_path: Path) -> None:
+def test_a_row_of_a_topic_that_is_exploded_has_the_whole_array(tmp_path: Path) -> None:
     text = """
     [topics.sales]
     kind = "events"
@@ -256,6 +256,14 @@ def test_rows_are_no_messages_of_a_topic_that_is_exploded(tmp_path: Path) -> Non
     line = "int"
     sku = { type = "string", path = "basket.lines.sku" }
     """
-    why = why_not_sent(declared(tmp_path, text).topics["sales"])
-    assert why is not None
-    assert why.startswith("makes a row of each element of 'basket.lines'")
+    topic = declared(tmp_path, text).topics["sales"]
+    assert why_not_sent(topic) is None
+    encoder = RowEncoder(topic, ["id", "basket.lines"], "sales.csv")
+    found = encoder.encode({"id": "7", "basket.lines": '[{"sku": "a"}, {"sku": "b"}]'}, 2)
+    assert found.key == "7"
+    assert json.loads(found.value) == {
+        "id": 7,
+        "basket": {"lines": [{"sku": "a"}, {"sku": "b"}]},
+    }
+    with pytest.raises(RowError, match=r"sales.csv:3: column 'basket.lines' has '\[7\]', which is"):
+        encoder.encode({"id": "7", "basket.lines": "[7]"}, 3)

@@ -484,18 +484,48 @@ id = "long"
 """
 
 
+EXPLODED = """
+[topics.sales]
+kind = "events"
+key = ["id", "line"]
+explode = { path = "basket.lines", index = "line" }
+[topics.sales.fields]
+id = "long"
+line = "int"
+sku = { type = "string", path = "basket.lines.sku" }
+pieces = { type = "int", path = "basket.lines.pieces" }
+"""
+
+
+def test_a_topic_that_is_exploded_gets_arrays_that_publish_sends(tmp_path: Path) -> None:
+    topics = declared(tmp_path, EXPLODED)
+    assert generate(topics, tmp_path, 0.001).rows == {"sales": 50}
+    found = rows(tmp_path / "sales.csv")
+    assert [*found[0]] == ["id", "basket.lines"]
+    encoder = RowEncoder(topics.topics["sales"], [*found[0]], "sales.csv")
+    sent = [json.loads(encoder.encode(row, 2).value) for row in found]
+    lines = [line for each in sent for line in each.get("basket", {"lines": []})["lines"]]
+    assert all({*line} == {"sku", "pieces"} for line in lines)
+    assert len(lines) > 20
+
+
 def test_rows_for_several_topics_name_the_one_that_they_are_sent_to(tmp_path: Path) -> None:
     topics = declared(tmp_path, SEVERAL)
     found = generate(topics, tmp_path, 0.001)
-    assert found.rows == {"sales": 50}
+    assert found.rows == {"sales": 50, "readings": 50}
     assert [each.partition(" has no file, because the topic ")[::2] for each in found.remarks] == [
         (
             "visits",
             "is read from several topics, but has no field with from_message = 'topic', whose "
             "values would tell where to send each row.",
         ),
-        ("readings", "is read from topics that match a pattern, so their names are not known."),
     ]
+    assert {row["device"] for row in rows(tmp_path / "readings.csv")} == {
+        f"device-{number}" for number in (1, 2, 3)
+    }
+    odd = declared(tmp_path, SEVERAL.replace('"device-.*"', "'[a-c]{7}'"))
+    remarks = generate(odd, tmp_path / "odd", 0.001).remarks
+    assert any("no example could be made" in each for each in remarks)
     sent = rows(tmp_path / "sales.csv")
     address = topics.addresses("our/own")["sales"]
     encoder = RowEncoder(topics.topics["sales"], [*sent[0]], "sales.csv", address)

@@ -52,7 +52,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 
 def states(lake: Lake, spark: SparkSession) -> dict[str, LookupState]:
-    found = Lookups(lake).states(spark, lake.topics.topics["sales"], {})
+    found = Lookups(lake).states(spark, lake.topics.topics["sales"], {}, 0)
     return {each.name: each for each in found}
 
 
@@ -65,7 +65,7 @@ def test_keys_of_comparable_types_are_looked_up_without_spark(
         "seller_row": False,
         "rate": False,
     }
-    assert (found["buyer_row"].on, found["buyer_row"].key) == ("buyer", "id")
+    assert (found["buyer_row"].on, found["buyer_row"].key) == (["buyer"], ["id"])
     assert found["buyer_row"].version == "buyer_row_position"
     assert (found["rate"].at, found["buyer_row"].at) == ("at", None)
     assert all(each.changed is None for each in found.values())
@@ -83,6 +83,7 @@ def test_the_state_is_read_after_the_batch_and_its_size_is_known(
     buyer = states(lake, spark)["buyer_row"]
     assert buyer.is_small
     assert sorted(row.id for row in buyer.state().collect()) == [1, 2]
+    assert buyer.find is not None
     found = buyer.find(pa.array([2, 3]))
     assert found["id"].to_pylist() == [2]
     monkeypatch.setattr(lookups, "FEW_ROWS", 1)

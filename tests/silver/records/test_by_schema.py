@@ -87,7 +87,7 @@ def test_a_primitive_becomes_the_only_value() -> None:
         (avro({"id": 1, "photo": b"", "born": 0}) + b"x", AVRO, "continues after its Avro record"),
         (b"\xff", Schema("JSON", ""), "is not valid UTF-8"),
         (b"123", Schema("INT64", ""), "is not a valid INT64"),
-        (b"123", Schema("PROTOBUF", ""), "has a schema of type PROTOBUF, which silver cannot read"),
+        (b"123", Schema("KEY_VALUE", ""), "has a schema of type KEY_VALUE, which silver cannot"),
         (b"123", Schema("AVRO", "no JSON"), r"does not match its Avro schema \(JSONDecodeError\)"),
     ],
 )

@@ -11,6 +11,7 @@ import pulsar
 import pytest
 from _pulsar import SchemaType
 from java_client import JavaClient
+from protobuf_files import definition, field, files, order
 from pyspark.sql import SparkSession
 from registry import Raw, avro, record
 from shop_lake import ShopLake
@@ -72,6 +73,21 @@ schema = "string"
 [topics.notes.fields]
 name = "string"
 note = "string"
+
+[topics.parcels]
+kind = "events"
+key = ["id"]
+schema = "registry"
+event_time = "at"
+[topics.parcels.fields]
+id = "long"
+at = "timestamp"
+level = "string"
+latitude = { type = "double", required = false, path = "geo.lat" }
+lines = "array<struct<sku: string, at: timestamp>>"
+labels = "map<string, int>"
+note = { type = "string", required = false }
+town = { type = "string", required = false }
 """
 
 BORN, SINCE = dt.date(1815, 12, 10), dt.datetime(2026, 1, 2, 3, 4, 5, 6000, dt.timezone.utc)
@@ -142,6 +158,36 @@ def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: 
         path = f"namespaces/{settings.pulsar_namespace}/schemaCompatibilityStrategy"
         http.put(path, json="ALWAYS_COMPATIBLE").raise_for_status()
     return lake
+
+
+def test_protobuf_versions_may_add_fields_mid_stream(lake: Registered) -> None:
+    later = files()
+    later.file[0].message_type[2].field.append(field("town", 11, "string"))
+    for number, version in enumerate((files(), later), start=1):
+        message = order(version)
+        message.id, message.level = number, 1
+        message.at.FromSeconds(60)
+        message.geo.lat = 52.5
+        message.labels["x"] = number
+        message.lines.add(sku="a").at.FromSeconds(1)
+        if number == 2:
+            message.town = "Oslo"
+        sent = definition(version)
+        kind = SchemaType.PROTOBUF_NATIVE
+        lake.send("parcels", str(number), message.SerializeToString(), kind, sent)
+        lake.send("parcels", "broken", b"\xff\xff", kind, sent)
+    lake.catch_up()
+    rows = {row["id"]: row for row in lake.rows("enriched_parcels")}
+    at = [dt.datetime.fromtimestamp(n, dt.timezone.utc) for n in (1, 60)]
+    for number, row in rows.items():
+        found = {name: row[name] for name in ("at", "level", "latitude", "note", "town", "lines")}
+        assert dict(row["labels"]) == {"x": number}
+        assert found == {
+            **{"at": at[1], "level": "HIGH", "latitude": 52.5, "note": None},
+            **{"town": "Oslo" if number == 2 else None, "lines": [{"sku": "a", "at": at[0]}]},
+        }
+    assert rows.keys() == {1, 2}
+    assert "does not match its Protobuf schema" in lake.reasons("parcels")["broken"]
 
 
 def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
