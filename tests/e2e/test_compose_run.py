@@ -5,6 +5,7 @@ images that cannot be pulled (support/containers.py).
 """
 
 import csv
+import secrets
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ READINGS = """
     from read_csv('{sample}/readings.csv', types = {{'value': 'decimal(10, 2)'}})
     left join read_csv('{sample}/sensors.csv') as sensors on sensor_id = sensors.id
     group by 1, 2 order by 1, 2"""
+ANALYST, PASSWORD = "anna", secrets.token_urlsafe(12)
 SERVICES = ("pulsar", "streams", "gold")
 LINES = """
     select invoice_id, line_item_id, price, `user` is null, `item` is null
@@ -57,6 +59,8 @@ def running(folder: Path, port: int, project: Path = ROOT) -> Iterator[Compose]:
     made = Compose(f"lake-{uuid.uuid4().hex[:8]}", folder, port, {"PROJECT": str(project)})
     try:
         made("up", "--detach", "--build")
+        add = ("lakehouse", "sql-user", "add", ANALYST, "--role", "analyst")
+        made("exec", "--no-TTY", "streams", *add, types=f"{PASSWORD}\n")
         yield made
     finally:
         made("--profile", "shop", "down", "--volumes")
@@ -65,7 +69,9 @@ def running(folder: Path, port: int, project: Path = ROOT) -> Iterator[Compose]:
 def rows(port: int, statement: str) -> list[tuple[Any, ...]] | None:
     """Return the rows of a statement; None while nothing answers it."""
     try:
-        with hive.connect("127.0.0.1", port, username="reader") as connection:
+        with hive.connect(
+            "127.0.0.1", port, username=ANALYST, password=PASSWORD, auth="LDAP"
+        ) as connection:
             cursor = connection.cursor()
             cursor.execute(statement)
             found: list[tuple[Any, ...]] = cursor.fetchall()

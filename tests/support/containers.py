@@ -160,10 +160,10 @@ class Compose:
         self._files = ["--file", FILE, "--file", own]
         self._environment = {**os.environ, "DOCKER_BUILDKIT": "0", **environment}
 
-    def __call__(self, *arguments: Any) -> str:
-        """Run a command of Compose."""
+    def __call__(self, *arguments: Any, types: str = "") -> str:
+        """Run a command of Compose, which reads `types` from its standard input."""
         command = ["docker", "compose", "--project-name", self.name, *self._files, *arguments]
-        return run(*command, cwd=ROOT, env=self._environment)
+        return run(*command, cwd=ROOT, env=self._environment, input=types)
 
     def state(self, service: str) -> dict[str, Any]:
         """Return the state of a service's container as Docker describes it."""
