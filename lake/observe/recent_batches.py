@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 MOST = 300  # batches of each stream
@@ -32,9 +33,14 @@ class RecentBatches:
         self._lock = threading.Lock()
         self._batches: dict[str, deque[Batch]] = {}
 
-    def turn_on(self) -> None:
-        """Remember batches from now on. Called by a console before the streams start."""
+    @contextlib.contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Remember batches during the block, of streams that start in it. Used by a console."""
         self.is_on = True
+        try:
+            yield
+        finally:
+            self.is_on = False
 
     def add(self, query: str, batch: Batch) -> None:
         """Remember a batch. Called after each batch of a stream."""

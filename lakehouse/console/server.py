@@ -49,7 +49,6 @@ def console(lake: Lake) -> Iterator[str]:
     settings = lake.settings
     access = require_access(settings)
     listener = _listen(settings)
-    RECENT.turn_on()
     watcher = Watcher(lake)
     config = uvicorn.Config(
         make_app(lake, watcher, access),
@@ -71,7 +70,8 @@ def console(lake: Lake) -> Iterator[str]:
     watcher.start()
     thread.start()
     try:
-        yield console_url(settings)
+        with RECENT.remembering():
+            yield console_url(settings)
     finally:
         watcher.stop()  # ends the streams to open pages
         server.should_exit = True

@@ -1,5 +1,6 @@
 """Tests that the last batches of the streams of this process are remembered."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -25,8 +26,6 @@ def test_batches_are_remembered_if_a_console_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, is_on: bool
 ) -> None:
     recent = RecentBatches()
-    if is_on:
-        recent.turn_on()
     monkeypatch.setattr(batch_metrics, "RECENT", recent)
     durations = {"triggerExecution": 3000, "addBatch": 2500}
     progress = SimpleNamespace(
@@ -35,9 +34,17 @@ def test_batches_are_remembered_if_a_console_asks_for_it(
     query = SimpleNamespace(
         lastProgress=progress, recentProgress=[progress], status={"isTriggerActive": False}
     )
-    metrics = BatchMetrics(LakeSettings(), "bronze.test")
-    metrics.started(query)  # type: ignore[arg-type]
-    metrics.look()
-    metrics.ended()
+    with recent.remembering() if is_on else nullcontext():
+        metrics = BatchMetrics(LakeSettings(), "bronze.test")
+        metrics.started(query)  # type: ignore[arg-type]
+        metrics.look()
+        metrics.ended()
     expected = [Batch(7, 1767225610.5, 3.0, {"addBatch": 2.5})] if is_on else []
     assert recent.of("bronze.test") == expected
+
+
+def test_after_the_console_nothing_is_remembered() -> None:
+    recent = RecentBatches()
+    with recent.remembering():
+        assert recent.is_on
+    assert not recent.is_on
