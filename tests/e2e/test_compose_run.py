@@ -32,7 +32,7 @@ READINGS = """
     from read_csv('{sample}/readings.csv', types = {{'value': 'decimal(10, 2)'}})
     left join read_csv('{sample}/sensors.csv') as sensors on sensor_id = sensors.id
     group by 1, 2 order by 1, 2"""
-ANALYST, PASSWORD = "anna", secrets.token_urlsafe(12)
+ANALYST, PASSWORD = "anna", secrets.token_urlsafe(12)  # pragma: allowlist secret
 SERVICES = ("pulsar", "streams", "gold")
 LINES = """
     select invoice_id, line_item_id, price, `user` is null, `item` is null
