@@ -342,7 +342,7 @@ def test_the_console_shows_the_running_streams_and_discards_a_refused_record(
         assert console.post("/quarantine/discard", data=fields).status_code == 303
         until(lambda: shows("/quarantine", "done", "1 records were discarded", "discarded 1"), 120)
         until(lambda: shows("/streams", "silver running"), 90)
-    assert home.status()["silver.reconciliation"]["note"].endswith("1 discarded")
+    assert "1 discarded" in home.status()["silver.reconciliation"]["note"]
 
 
 def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
