@@ -73,11 +73,19 @@ def remake(
         touched = touched.crossJoin(F.broadcast(truncations(changes, topic)))
     now = made_of(touched, topic).select(*before.columns)
     source = _differences(before, now, topic).withColumn(AGAIN, F.lit(batch_id).cast("bigint"))
-    same = match([*topic.key_columns, "valid_from"])
+    source = source.persist()  # the MERGE reads it twice
+    try:
+        if not source.isEmpty():
+            _write(history, source, topic)
+    finally:
+        source.unpersist()
+
+
+def _write(history: DeltaTable, source: DataFrame, topic: Topic) -> None:
     values = {name: x for name, x in all_of(source).items() if name != GONE}
     (
         history.alias("t")
-        .merge(source.alias("s"), same)
+        .merge(source.alias("s"), match([*topic.key_columns, "valid_from"]))
         .whenMatchedDelete(condition=f"s.{GONE}")
         .whenMatchedUpdate(set=values)
         .whenNotMatchedInsert(condition=f"NOT s.{GONE}", values=values)
