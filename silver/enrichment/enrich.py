@@ -35,7 +35,6 @@ from silver.state.merge import Find, all_of, comparable, latest_here, latest_per
 VALID = ("valid_from", "valid_to")
 MISSING = "missing_lookups > 0"
 FEW_WAITING = 100_000  # records, with what they look up in the memory of each executor
-FEW_COLLECTED = 10_000  # records, with what they look up in the memory of the driver
 RESOLVED = "resolved_id"
 
 
@@ -289,9 +288,8 @@ def look_up(
     is broadcast, too. For a large batch, a small state is broadcast whole, because finding the keys
     of the batch would cost more.
 
-    A lookup through others reads what they have found twice, for its keys and for its join. If
-    there are few records, these therefore pass through the driver, which also keeps Spark's plan
-    small. Otherwise they are cached, and added to `cached`, for the caller to release.
+    A lookup through others reads what they have found twice, for its keys and for its join. What
+    they have found is therefore cached, and added to `cached`, for the caller to release.
     """
     missing: list[Column] = [F.lit(0)]
     result = records
@@ -300,12 +298,8 @@ def look_up(
         state = lookup.state()
         if not whole:
             if lookup.is_chained and result is not records:
-                if small and records.count() <= FEW_COLLECTED:
-                    few = result.toArrow()
-                    result = result.sparkSession.createDataFrame(few, result.schema)
-                else:
-                    result = result.persist()
-                    cached.append(result)
+                result = result.persist()
+                cached.append(result)
             known_by = result if lookup.is_chained else records
             keys = known_by.select(
                 *(F.col(on).alias(key) for on, key in zip(lookup.on, lookup.key, strict=True))

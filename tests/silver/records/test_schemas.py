@@ -73,7 +73,9 @@ schema = "string"
 [topics.notes.fields]
 name = "string"
 note = "string"
+"""
 
+PARCELS = """
 [topics.parcels]
 kind = "events"
 key = ["id"]
@@ -150,9 +152,10 @@ class Registered(ShopLake):
         return {row["key"]: row["reason"] for row in rows}
 
 
-@pytest.fixture
-def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> Registered:
-    lake = Registered(spark, settings, declared(tmp_path, TOPICS))
+def registered(
+    spark: SparkSession, settings: LakeSettings, folder: Path, topics: str
+) -> Registered:
+    lake = Registered(spark, settings, declared(folder, topics))
     create_topics(Lake(settings, lake.topics))
     with settings.connection.http(10) as http:  # the default would refuse to widen a field
         path = f"namespaces/{settings.pulsar_namespace}/schemaCompatibilityStrategy"
@@ -160,7 +163,15 @@ def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: 
     return lake
 
 
-def test_protobuf_versions_may_add_fields_mid_stream(lake: Registered) -> None:
+@pytest.fixture
+def lake(spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path) -> Registered:
+    return registered(spark, settings, tmp_path, TOPICS)
+
+
+def test_protobuf_versions_may_add_fields_mid_stream(
+    spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path
+) -> None:
+    lake = registered(spark, settings, tmp_path, PARCELS)
     later = files()
     later.file[0].message_type[2].field.append(field("town", 11, "string"))
     for number, version in enumerate((files(), later), start=1):
