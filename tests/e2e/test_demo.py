@@ -328,16 +328,18 @@ def test_the_console_shows_the_running_streams_and_discards_a_refused_record(
             for text in texts:
                 assert text in words, words
 
-        until(lambda: shows("/", "Streams running 4 of 4", "orders running", "the broker answers"))
+        until(
+            lambda: shows("/", "Streams running 3 of 3", "readings running", "the broker answers")
+        )
         if SHOTS:
             take_picture(str(console.base_url))
-        shows("/gold", "published", "reward_points")
+        shows("/gold", "published", "readings_by_day")
         shows("/timeline", "silver", "process")
         client = pulsar.Client(home.env["LAKEHOUSE_PULSAR_URL"], logger=pulsar.ConsoleLogger())
-        client.create_producer("persistent://public/default/items").send(b"<broken>")
+        client.create_producer("persistent://public/default/sensors").send(b"<broken>")
         client.close()
         until(lambda: shows("/quarantine", "1 record, 1 reason", "payload is not a JSON object"))
-        form = BeautifulSoup(console.get("/quarantine/discard?topic=items").text, "html.parser")
+        form = BeautifulSoup(console.get("/quarantine/discard?topic=sensors").text, "html.parser")
         fields = {each["name"]: each["value"] for each in form.select("form [name]")}
         assert console.post("/quarantine/discard", data=fields).status_code == 303
         until(lambda: shows("/quarantine", "done", "1 records were discarded", "discarded 1"), 120)

@@ -8,12 +8,10 @@ import pytest
 from quiet_lake import UTC, QuietLake
 
 from gold.dbt.manifest import Manifest
-from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.explain import explain, explain_built
 from lake.settings.settings import LakeSettings, load_settings
-from lake.tables.lake import Lake
 
 WHOLE = {"customers", "item_affinity", "user_recommendations"}
 
@@ -28,8 +26,6 @@ def test_all_models_but_three_are_kept(
     assert "of the compiled SQL: ntile(5) over" in told["customers"]
     mails = told["thank_you_mails"].splitlines()
     assert mails[0] == "thank_you_mails is kept by invoice_id."
-    built = Manifest(target_path(endpoint))
-    assert {name: explain_built(Lake(endpoint), built, name) for name in told} == told
     assert any("stg_users" in x and "looked up in gold_build.int_order_lines" in x for x in mails)
 
     # The models are compiled now.

@@ -588,7 +588,8 @@ def test_random_statements_never_show_or_change_what_is_forbidden(
     draw = random.Random(seed)
     users = shop_lake.current("users").values()
     secret = {row["first_name"] for row in users} - {row["last_name"] for row in users} - {None}
-    pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in sorted(secret)))
+    long = sorted(name for name in secret if len(name) > 1)  # a letter may be in an error
+    pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in long))
     owner = connect("olga")
     before = state(guarded, owner)
     ran = 0
