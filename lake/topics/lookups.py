@@ -52,10 +52,10 @@ class Lookup(Declaration):
         return [name for name in self.on if "." not in name]
 
     @property
-    def through(self) -> dict[str, str]:
-        """The fields of looked-up rows by which it goes, each with its lookup."""
-        parts = (name.split(".") for name in self.on if "." in name)
-        return {field: lookup for lookup, field in parts}
+    def through(self) -> list[tuple[str, str]]:
+        """The fields of looked-up rows by which it goes: the lookup and the field of each."""
+        parts = (name.partition(".") for name in self.on)
+        return [(lookup, field) for lookup, dot, field in parts if dot]
 
     @property
     def is_simple(self) -> bool:
@@ -69,7 +69,10 @@ def in_order(topic: Topic) -> list[str]:
     Raises:
         CycleError: they go through each other in a circle.
     """
-    through = {n: {*x.through.values()} & {*topic.lookups} for n, x in topic.lookups.items()}
+    through = {
+        name: {other for other, _ in lookup.through} & {*topic.lookups}
+        for name, lookup in topic.lookups.items()
+    }
     if not any(through.values()):
         return [*topic.lookups]
     return [*TopologicalSorter(through).static_order()]
@@ -103,7 +106,7 @@ def lookup_rules(topics: TopicFile) -> Iterator[str]:
 
 
 def _through(topic: Topic, lookup: Lookup, topics: TopicFile) -> Iterator[str]:
-    for field, other in lookup.through.items():
+    for other, field in lookup.through:
         base = topic.lookups.get(other)
         if base is None:
             yield (

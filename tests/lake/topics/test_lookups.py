@@ -111,3 +111,13 @@ def test_lookups_come_after_those_that_they_go_through(tmp_path: Path) -> None:
     assert [*payments.lookups] == ["place", "owner"]
     assert [*payments.lookups_in_order] == ["owner", "place"]
     assert payments.referring == ["account"]
+
+
+def test_a_lookup_may_go_through_two_others_by_fields_of_the_same_name(tmp_path: Path) -> None:
+    both = 'place = { topic = "districts", on = ["one.districtCode", "two.districtCode"] }\n'
+    two = ACCOUNT.replace("owner", "one") + ACCOUNT.replace("owner", "two")
+    topics = declared(tmp_path, PLAIN.format(lookups=both + two, personal=""))
+    assert [*topics.topics["payments"].lookups_in_order] == ["one", "two", "place"]
+    missing = write(tmp_path, PLAIN.format(lookups=both + two.partition("\n")[2], personal=""))
+    with pytest.raises(SettingsError, match=r"goes by 'one\.districtCode', but 'one' is no lookup"):
+        load_topics(missing)
