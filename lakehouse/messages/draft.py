@@ -57,23 +57,11 @@ PRIMITIVES = {
 }
 
 
-class _Field(NamedTuple):
-    """A field as it was found.
-
-    kind: its type in a topic file; None if none fits. place: the names that lead to it.
-    """
-
-    kind: str | None
-    is_required: bool
-    found: str
-    place: Place
-
-
 class _Found(NamedTuple):
     """What is known about a topic. form: `schema` in the topic file."""
 
     form: str
-    fields: dict[str, _Field]
+    fields: dict[str, Drafted]
     rows: list[dict[str, Any]]
 
 
@@ -132,7 +120,7 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
         return _Found("registry", fields, rows)
     if newest and newest["type"] == "PROTOBUF_NATIVE":
         drafted = fields_of_protobuf(newest["data"])
-        return _Found("registry", _named((_name(x.place), _of_drafted(x)) for x in drafted), [])
+        return _Found("registry", _named((_name(each.place), each) for each in drafted), [])
     if newest and newest["type"] in PRIMITIVES:
         return _Found("registry", _bare(PRIMITIVES[newest["type"]]), [])
     rows = [*_objects(payloads)]
@@ -146,13 +134,9 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
     return _Found("string", _bare("string"), [])
 
 
-def _of_drafted(field: Drafted) -> _Field:
-    return _Field(field.kind, field.is_required, field.shown, field.place)
-
-
-def _bare(kind: str) -> dict[str, _Field]:
-    key = _Field("string", True, "the message key", ("key",))
-    return {"key": key, "value": _Field(kind, True, kind, ("value",))}
+def _bare(kind: str) -> dict[str, Drafted]:
+    key = Drafted("string", True, "the message key", ("key",))
+    return {"key": key, "value": Drafted(kind, True, kind, ("value",))}
 
 
 def _objects(payloads: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -167,7 +151,7 @@ def _objects(payloads: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 def _of_record(
     record: dict[str, Any], within: Place, known: dict[str, Any], *, is_required: bool = True
-) -> Iterator[tuple[str, _Field]]:
+) -> Iterator[tuple[str, Drafted]]:
     """The fields of an Avro record. Those of records in it are at a path.
 
     Args:
@@ -186,7 +170,7 @@ def _of_record(
         else:
             shown = str(inner.get("type") if isinstance(inner, dict) else inner)
             plain = inner.get("logicalType", shown) if isinstance(inner, dict) else shown
-            yield _name(place), _Field(_of_schema(inner, known, 0), is_always, plain, place)
+            yield _name(place), Drafted(_of_schema(inner, known, 0), is_always, plain, place)
 
 
 def _is_record(declared: Any) -> bool:
@@ -235,7 +219,7 @@ def _checked(text: str) -> str | None:
         return None
 
 
-def _of_objects(rows: Sequence[dict[str, Any]], within: Place) -> Iterator[tuple[str, _Field]]:
+def _of_objects(rows: Sequence[dict[str, Any]], within: Place) -> Iterator[tuple[str, Drafted]]:
     """The fields of a sample of objects. Those of objects in them are at a path."""
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row[name] for row in rows if row.get(name) is not None]
@@ -246,7 +230,7 @@ def _of_objects(rows: Sequence[dict[str, Any]], within: Place) -> Iterator[tuple
                 yield inner, each._replace(is_required=each.is_required and is_always)
         else:
             shown = " or ".join(sorted(kind.__name__ for kind in types)) or "always null"
-            yield _name(place), _Field(_of_values(name, values), is_always, shown, place)
+            yield _name(place), Drafted(_of_values(name, values), is_always, shown, place)
 
 
 def _of_values(name: str, values: Sequence[Any]) -> str | None:
@@ -326,9 +310,9 @@ def _name(place: Place) -> str:
     return plain[:60] or "_"
 
 
-def _named(fields: Iterable[tuple[str, _Field]]) -> dict[str, _Field]:
+def _named(fields: Iterable[tuple[str, Drafted]]) -> dict[str, Drafted]:
     """The fields by their names. One whose name is taken gets a number."""
-    found: dict[str, _Field] = {}
+    found: dict[str, Drafted] = {}
     for name, field in fields:
         number = 2
         while (own := name if name not in found else f"{name}_{number}") in found:
@@ -341,22 +325,22 @@ def _path(place: Place) -> str | list[str]:
     return [*place] if any("." in name for name in place) else ".".join(place)
 
 
-def _value(row: Any, field: _Field) -> Any:
+def _value(row: Any, field: Drafted) -> Any:
     """The value of a field in an object of the sample."""
     for name in field.place:
         row = row.get(name) if isinstance(row, dict) else None
     return row
 
 
-def _usable(fields: dict[str, _Field]) -> tuple[dict[str, _Field], list[str]]:
+def _usable(fields: dict[str, Drafted]) -> tuple[dict[str, Drafted], list[str]]:
     """The fields that a topic file can declare, and a note about each other one."""
-    usable: dict[str, _Field] = {}
+    usable: dict[str, Drafted] = {}
     notes, taken = [], set[str]()
     for name, field in fields.items():
         column = snake_case(name)
         if field.kind is None:
             shown = ".".join(field.place)
-            notes.append(f"{shown}: its values are {field.found}, for which there is no type.")
+            notes.append(f"{shown}: its values are {field.shown}, for which there is no type.")
         elif not NAME.fullmatch(name) or {*"".join(field.place)} & {*UNREADABLE}:
             notes.append(f"{json.dumps(name)}: a field cannot have this name.")
         elif column in OWN_COLUMNS or column in taken:
@@ -367,7 +351,9 @@ def _usable(fields: dict[str, _Field]) -> tuple[dict[str, _Field], list[str]]:
     return usable, notes
 
 
-def _key(fields: dict[str, _Field], found: _Found, messages: Sequence[Received]) -> tuple[str, str]:
+def _key(
+    fields: dict[str, Drafted], found: _Found, messages: Sequence[Received]
+) -> tuple[str, str]:
     """The field that identifies a message, and why it was chosen."""
     if found.form in ("string", "bytes") or {*fields} == {"key", "value"}:
         return "key", "the message key"

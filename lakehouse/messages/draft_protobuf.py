@@ -23,15 +23,16 @@ TYPES = {
 
 
 class Drafted(NamedTuple):
-    """A field as a topic file declares it.
+    """A field as it was found.
 
-    kind: None if no type fits. shown: the type in the `.proto` file.
+    kind: its type in a topic file; None if none fits. shown: what it is called where it was found,
+    such as its type in the `.proto` file. place: the names that lead to it.
     """
 
-    place: Place
     kind: str | None
     is_required: bool
     shown: str
+    place: Place
 
 
 def fields_of_protobuf(definition: str) -> Iterator[Drafted]:
@@ -51,7 +52,7 @@ def _fields(
             yield from _fields(inner, place, (*around, inner), is_required=False)
         else:
             shown = inner.full_name if inner is not None else _name(field)
-            yield Drafted(place, _kind(field, len(place)), is_always, shown)
+            yield Drafted(_kind(field, len(place)), is_always, shown, place)
 
 
 def _kind(field: FieldDescriptor, depth: int) -> str | None:
