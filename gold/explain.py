@@ -20,7 +20,7 @@ def explain(settings: LakeSettings, model: str | None = None) -> Iterator[str]:
     """Explain a model of the dbt project, or all that are kept.
 
     Args:
-        settings: the lake, whose SQL endpoint tells the columns of the tables.
+        settings: the lake, whose SQL endpoint says which columns the tables have.
         model: the name of the model.
 
     Yields:
@@ -34,13 +34,8 @@ def explain(settings: LakeSettings, model: str | None = None) -> Iterator[str]:
     if code:
         message = f"dbt could not compile the models. See {log}."
         raise GoldError(message)
-    manifest = json.loads((target / "manifest.json").read_text())
-    nodes = {**manifest["nodes"], **manifest["sources"]}
-    found = {
-        node["name"]: node
-        for node in nodes.values()
-        if node["resource_type"] == "model" and node["config"]["materialized"] == "kept"
-    }
+    manifest = Manifest(target)
+    found = _kept(manifest)
     if model is not None and model not in found:
         message = (
             f"There is no kept model '{model}'. The kept models are {', '.join(sorted(found))}."
@@ -48,29 +43,34 @@ def explain(settings: LakeSettings, model: str | None = None) -> Iterator[str]:
         raise GoldError(message)
     columns = _Columns(settings)
     for name in [model] if model else sorted(found):
-        yield _explained(found[name], nodes, columns)
+        yield _explained(found[name], manifest.nodes, columns)
 
 
 def explain_built(lake: Lake, manifest: Manifest, model: str) -> str:
     """Explain a kept model as it was built last, without dbt and the endpoint.
 
     Args:
-        lake: the lake, whose tables tell their columns.
+        lake: the lake, whose tables say which columns they have.
         manifest: what dbt wrote with the last build.
         model: the name of the model.
 
     Raises:
         GoldError: there is no such model, or it has not been built yet.
     """
-    node = next((each for each in manifest.models if each["name"] == model), None)
-    if node is None or node["config"]["materialized"] != "kept":
+    node = _kept(manifest).get(model)
+    if node is None:
         message = f"There is no kept model '{model}'."
         raise GoldError(message)
     if not node.get("compiled_code"):
         message = f"{model} has not been built yet."
         raise GoldError(message, "Run `lakehouse gold --available-now`.")
-    nodes = {each["unique_id"]: each for each in (*manifest.models, *manifest.sources)}
-    return _explained(node, nodes, _ColumnsOfTables(lake))
+    return _explained(node, manifest.nodes, _ColumnsOfTables(lake))
+
+
+def _kept(manifest: Manifest) -> dict[str, dict[str, Any]]:
+    """The models that are kept, by name."""
+    models = manifest.models
+    return {node["name"]: node for node in models if node["config"]["materialized"] == "kept"}
 
 
 class _ColumnsOfTables:

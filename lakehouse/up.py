@@ -149,16 +149,14 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
 
 
 def _announce(settings: LakeSettings) -> None:
-    tls = "/;ssl=true" if settings.sql_tls else ""
+    tls, connect = "/;ssl=true" if settings.sql_tls else "", settings.connect_port
     places = {
         "Console": console_url(settings) if settings.console else "",
         "SQL": f"jdbc:hive2://{settings.sql_host}:{settings.sql_port}{tls}",
-        "Spark Connect": f"sc://{settings.connect_host}:{settings.connect_port}",
+        "Spark Connect": f"sc://{settings.connect_host}:{connect}" if connect else "",
         "Pulsar": settings.pulsar_url,
         "Home": settings.home_dir,
     }
-    if not settings.connect_port:
-        del places["Spark Connect"]
     shown = [f"  {name}: [bold]{escape(str(each))}[/bold]" for name, each in places.items() if each]
     err.print(
         "\nRunning. Press Ctrl-C to stop.",

@@ -29,16 +29,21 @@ class Manifest:
         self.exposures: list[dict[str, Any]] = list(read.get("exposures", {}).values())
 
     @property
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """All nodes and sources, by their unique ids."""
+        return {**self._nodes, **{source["unique_id"]: source for source in self.sources}}
+
+    @property
     def models(self) -> list[dict[str, Any]]:
         """All enabled models."""
         return [node for node in self._nodes.values() if node["resource_type"] == "model"]
 
     def tests_of(self, model: str) -> int:
         """The number of data tests and unit tests of a model, by its unique id."""
-        tests = [each for each in self._nodes.values() if each["resource_type"] == "test"]
-        tested = [*(each.get("attached_node") == model for each in tests)]
         name = model.rpartition(".")[2]
-        return sum([*tested, *(each.get("model") == name for each in self._unit_tests)])
+        nodes = self._nodes.values()
+        tests = [each.get("attached_node") for each in nodes if each["resource_type"] == "test"]
+        return tests.count(model) + [each.get("model") for each in self._unit_tests].count(name)
 
     @property
     def tables(self) -> list[dict[str, Any]]:

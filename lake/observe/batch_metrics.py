@@ -25,7 +25,8 @@ class BatchMetrics:
     """
 
     def __init__(self, settings: LakeSettings, name: str) -> None:
-        self._is_on = settings.metrics_port is not None or RECENT.is_on
+        self._serves = settings.metrics_port is not None
+        self._is_on = self._serves or RECENT.is_on
         self._name = name
         self._query: StreamingQuery | None = None
         self._reported: int | None = None  # the last batch of this run that was counted
@@ -44,6 +45,8 @@ class BatchMetrics:
         if self._query is not None and time.monotonic() >= self._due:
             self._due = time.monotonic() + PAUSE_SECONDS
             self._count(self._query)
+            if not self._serves:  # nobody asks whether it makes progress
+                return
             if not self._query.status["isTriggerActive"]:  # it waits for new rows
                 metrics.progressed(self._name)
                 HEALTH.progressed(self._name)

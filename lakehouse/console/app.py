@@ -270,7 +270,7 @@ class Pages:
         given = request.query_params
         q, layer = given.get("q", ""), given.get("layer", "")
         rows = [
-            (name, each, sample.rates.get(name))
+            (name, each)
             for name, each in sample.tables.items()
             if not layer or name.partition(".")[0] == layer
         ]
@@ -314,7 +314,6 @@ class Pages:
             "",
             table=table_page(table, manifest, self._masking),
             known=sample.tables.get(name),
-            node=sample.graph.nodes.get(name),
             sources=sample.graph.sources(name),
             readers=sample.graph.readers(name),
             masks=not self._lake.settings.console_personal,
@@ -476,14 +475,12 @@ class Pages:
             title=title,
             menu=MENU,
             path=request.url.path,
-            here=str(request.url.replace(scheme="", netloc="")),
             home=settings.home_dir.parent.name or "lakehouse",
             digests={name: digests[name] for name in sections.split()},
             instance=self._instance,
             csrf=self._access.csrf,
             actions=settings.console_actions,
             problem=sample.problem,
-            looked=sample.at,
             **shown,
         )
         status = int(shown.get("status", 200)) if template == "error.html.j2" else 200
@@ -503,7 +500,7 @@ class Pages:
 
     def _require_actions(self) -> None:
         if not self._lake.settings.console_actions:
-            why = "This console only shows. Start it with --console-actions to allow actions."
+            why = "This console is read-only. Start it with --console-actions to allow actions."
             raise HTTPException(403, why)
 
 

@@ -72,9 +72,9 @@ def gold_page(lake: Lake, manifest: Manifest) -> Gold:
     for row in rows:
         runs.setdefault(row["started_at"], []).append(row)
     newest = sorted(runs, reverse=True)
-    published = last_published(lake)
+    last, published = _last(runs, newest), last_published(lake)
     return Gold(
-        [_model(node, manifest, _last(runs, newest), published) for node in _sorted(manifest)],
+        [_model(node, manifest, last, published) for node in _sorted(manifest)],
         [_build(at, runs[at]) for at in newest[:BUILDS]],
         published,
     )
@@ -105,7 +105,6 @@ def _model(
     result = last.get(node["name"], {})
     table = full_name(node)
     key = node.get("config", {}).get("unique_key") or ""
-    marts = {*published.versions} if published else set()
     return Model(
         str(node["name"]),
         table,
@@ -116,7 +115,7 @@ def _model(
         str(result.get("status", "")),
         result.get("seconds"),
         redact(str(result.get("message") or ""))[:300],
-        table.removeprefix("gold.") in marts,
+        published is not None and table.removeprefix("gold.") in published.versions,
     )
 
 

@@ -122,7 +122,6 @@ class Freshness:
         if not points:
             return [Summary(stage, None, None, None) for stage in STAGES]
         last, now = points[-1]
-        waiting: dict[Stage, int | None] = {"bronze": last.unread, "silver": last.unrefined}
         summaries = []
         for stage in STAGES:
             known = sorted(d for _, delays in points if (d := delays[stage]) is not None)
@@ -132,7 +131,7 @@ class Freshness:
                     now[stage],
                     known[len(known) // 2] if known else None,
                     known[-1] if known else None,
-                    waiting.get(stage),
+                    _waiting(last, stage),
                     _remaining([(p.at, _waiting(p, stage)) for p, _ in points]),
                 )
             )
@@ -146,7 +145,9 @@ def slow_stage(summaries: Sequence[Summary]) -> Summary | None:
 
 
 def _waiting(point: Point, stage: Stage) -> int | None:
-    return {"bronze": point.unread, "silver": point.unrefined, "gold": None}[stage]
+    if stage == "bronze":
+        return point.unread
+    return point.unrefined if stage == "silver" else None
 
 
 def _remaining(found: Sequence[tuple[float, int | None]]) -> float | None:

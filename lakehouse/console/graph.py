@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gold.dbt.manifest import Manifest
@@ -46,9 +47,17 @@ class Graph:
     nodes: dict[str, Node] = field(default_factory=dict)
     edges: set[tuple[str, str]] = field(default_factory=set)
 
+    @cached_property
+    def _sources(self) -> dict[str, list[str]]:
+        """The names of the nodes that each node reads. Used only when the graph is complete."""
+        found: dict[str, list[str]] = {}
+        for source, target in self.edges:
+            found.setdefault(target, []).append(source)
+        return found
+
     def sources(self, name: str) -> list[Node]:
         """The nodes that a node reads."""
-        return self._named(source for source, target in self.edges if target == name)
+        return self._named(self._sources.get(name, ()))
 
     def readers(self, name: str) -> list[Node]:
         """The nodes that read a node."""

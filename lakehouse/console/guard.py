@@ -141,7 +141,7 @@ class Guard:
         headers = request.headers
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._access.knows_host(hosts[0]):
-            return _said(421, "This server is not known by the name in the address.")
+            return _said(421, "This server does not answer to the host name in the address.")
         if request.method not in ("GET", "HEAD", "POST"):
             return _said(405, "Only GET, HEAD and POST are answered.")
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and not (

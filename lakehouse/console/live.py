@@ -31,13 +31,11 @@ TITLES = {
 }
 NONE = "-"
 REDRAW_SECONDS = 10  # how often charts of a running lake are drawn again
-# Tables of silver and gold that are bookkeeping, not a part of the flow of data.
-BOOKS = ("quarantine", "reconciliation", "cuts", "schemas")
 
 
 @dataclass(frozen=True)
 class State:
-    """A state in one or two words, and how good it is."""
+    """A state in one or two words, and its level."""
 
     level: Level
     text: str
@@ -138,14 +136,15 @@ def tiles(sample: Sample, freshness: Freshness) -> list[Tile]:
     """The numbers in the head of the flow page."""
     bad = [each for each in sample.streams.values() if LEVELS[each.state] in ("bad", "warn")]
     working = sum(each.state == "running" for each in sample.streams.values())
-    wrong = State("ok" if working else "idle", "no errors" if working else "none runs")
+    wrong = State("ok" if working else "idle", "no errors" if working else "none running")
     if bad:
         is_bad = any(LEVELS[each.state] == "bad" for each in bad)
         wrong = State("bad" if is_bad else "warn", _listed(bad))
     rate = sum(r for n, r in sample.rates.items() if n.startswith("bronze."))
     lag = sum(sample.lags.values())
-    slow = slow_stage(freshness.summaries())
-    delays = [each.delay for each in freshness.summaries() if each.delay is not None]
+    summaries = freshness.summaries()
+    slow = slow_stage(summaries)
+    delays = [each.delay for each in summaries if each.delay is not None]
     refused = sum(sample.quarantined.values())
     late = State("ok", "every stage is up to date")
     if slow is not None:

@@ -31,7 +31,7 @@ class Masking:
         self._columns = _personal_columns(topics)
 
     def payload(self, topic: str, payload: bytes | None) -> str:
-        """A payload as text: JSON on several lines, or else as it is, or in base64."""
+        """Show a payload: JSON with indents, other text unchanged, and bytes in base64."""
         if payload is None:
             return ""
         names = self._names(topic)
@@ -40,10 +40,8 @@ class Masking:
             value = json.loads(text)
         except (ValueError, RecursionError):
             return HIDDEN if names else _text(payload)
-        if not names and not isinstance(value, dict | list):
-            return text[:LONGEST]
-        if names and not isinstance(value, dict | list):
-            return HIDDEN
+        if not isinstance(value, dict | list):
+            return HIDDEN if names else text[:LONGEST]
         return json.dumps(_masked(value, names), ensure_ascii=False, indent=2)[:LONGEST]
 
     def key(self, topic: str, key: str | None) -> str:
@@ -52,7 +50,7 @@ class Masking:
         if key is None:
             return ""
         if declared is None or self._shows_all:
-            return key if self._shows_all or not self._names(topic) else MASK
+            return MASK if self._names(topic) else key
         in_key = {*declared.key}
         if declared.message_key:
             in_key = {declared.message_key}

@@ -16,7 +16,6 @@ from pulsar_spark.schema import POSITION_FIELDS
 from silver.contract.tables import QUARANTINE
 
 PAGE = 50  # groups, or records, on a page
-STATUSES = ("open", "discarded")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Settings without secrets, the ends of logs, and a support bundle: what helps to help somebody.
+"""Settings without secrets, the ends of logs, and a support bundle: what is needed to help a user.
 
 None of it holds a payload, a key, a row, or a secret.
 """
@@ -33,7 +33,7 @@ BUNDLED = 1_000_000
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting as it is in effect. `is_given`: whether it was set, and is not the default."""
+    """The effective value of a setting. `is_given` says whether it was set or is the default."""
 
     name: str
     value: str

@@ -56,7 +56,6 @@ class TablePage:
     description: str
     path: str
     columns: list[ColumnInfo]
-    clustered: list[str]
     versions: list[Version]
     newest_version: int
     rows: int
@@ -97,7 +96,6 @@ def table_page(table: Table, manifest: Manifest, masking: Masking) -> TablePage:
         metadata.description or (model or {}).get("description", ""),
         table.path,
         columns,
-        list(table.spec.clustered_by),
         [_version(entry) for entry in log.history(VERSIONS)],
         log.version(),
         files.rows,

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -31,7 +31,7 @@ from lake.tables.table import Table
 from lakehouse.console.freshness import Freshness, Point
 from lakehouse.console.graph import Graph, flow_graph
 from pulsar_spark.broker.admin import PulsarAdmin
-from pulsar_spark.errors import LakehouseError
+from pulsar_spark.errors import BrokerError, LakehouseError
 from silver.audit.totals import AuditTotals
 from silver.contract.tables import CUTS, RECONCILIATION, state_table
 
@@ -42,7 +42,7 @@ RECOUNT = 200  # rest before the rows of a state table are counted again, as a m
 LASTING = 3  # failed looks, after which the log says so
 ANSWER_SECONDS = 3.0
 LIST_SECONDS = 10.0  # after which new tables are looked for
-RATE_SECONDS = 10.0  # rows per second are means over so long
+RATE_SECONDS = 10.0  # rows per second are averaged over this time
 OWN_OF_GOLD = (GOLD_CUTS.full_name, RUNS.full_name)
 
 log = structlog.get_logger()
@@ -183,7 +183,7 @@ class Watcher:
     def _update(self, **changes: object) -> None:
         with self._lock:
             before = self.sample
-            self.sample = Sample(**{**vars(before), **changes})
+            self.sample = replace(before, **changes)  # type: ignore[arg-type]
             is_news = self.sample != before
         if is_news:
             self._tell()
@@ -260,7 +260,7 @@ class _Tables:
             )
             known = self._known[name] = version, sample
         rows = self._live_rows(table, version) if name in self._states else known[1].rows
-        return TableSample(**{**vars(known[1]), "rows": rows})
+        return replace(known[1], rows=rows)
 
     def _live_rows(self, table: Table, version: int) -> int:
         """The rows of a state that are not deleted, which are counted again when it costs little.
@@ -363,11 +363,17 @@ class _Broker:
             lags = {}
             for name in self._lake.topics.topics:
                 landed = sample.tables.get(f"bronze.{name}")
-                with contextlib.suppress(LakehouseError):  # the topic does not exist yet
+                try:
                     lag = topic_lag(self._admin, self._lake, name)
                     lags[name] = lag.messages(landed.rows if landed else 0)
+                except LakehouseError as error:
+                    if type(error) is BrokerError:  # it no longer answers
+                        raise
+                    # Otherwise, the topic does not exist yet, or may not be read.
         except LakehouseError:
-            self._admin = None
+            if self._admin is not None:
+                self._admin.close()
+                self._admin = None
             return {"broker": False, "lags": {}}
         return {"broker": True, "lags": lags}
 

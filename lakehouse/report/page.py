@@ -98,7 +98,7 @@ def _render(**shown: Any) -> str:
 
 @cache
 def _script() -> str:
-    """The script that draws the charts, with all that it needs. To bundle it takes a second."""
+    """The script that draws the charts, with all that it needs. Bundling it takes a second."""
     draw = (TEMPLATES / "page.js").read_text()
     bundle: str = vl_convert.javascript_bundle(draw, vl_version=VEGA_LITE)
     return bundle

@@ -95,7 +95,7 @@ def print_rows(
     if form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
-        writer.writerows([[_text(value, "") for value in row] for row in rows])
+        writer.writerows([[_text(value) for value in row] for row in rows])
     elif form == "json":
         found = [dict(zip(columns, row, strict=True)) for row in rows]
         json.dump(found, sys.stdout, default=_json, ensure_ascii=False)
@@ -122,7 +122,7 @@ def as_table(
         width: the characters of a line.
     """
     table = Table(title=title, title_justify="left", title_style="bold")
-    texts = [[_text(value, "") for value in row] for row in rows]
+    texts = [[_text(value) for value in row] for row in rows]
     widths = _widths(columns, [[row[n] for row in texts] for n in range(len(columns))], width)
     for number, column in enumerate(columns):
         right = any(_is_number(row[number]) for row in rows)
@@ -174,9 +174,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def _text(value: Any, none: str) -> str:
+def _text(value: Any) -> str:
     if value is None:
-        return none
+        return ""
     if isinstance(value, dict | list | tuple):
         return json.dumps(value, default=_json, ensure_ascii=False)
     if isinstance(value, bool):

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from gold.tables import CUTS as GOLD_CUTS
 from gold.tables import RUNS
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
-from lake.tables.spec import TableSpec, bronze_table
+from lake.tables.spec import SQL_NAMES, TableSpec, bronze_table
 from silver.contract.tables import (
     CUTS,
     QUARANTINE,
@@ -26,7 +25,7 @@ from silver.contract.tables import (
 )
 
 UTC = dt.timezone.utc
-SIMPLE = {"bigint": "long", "int": "integer", "smallint": "short", "tinyint": "byte"}
+SIMPLE = {sql: delta for delta, sql in SQL_NAMES.items()}
 Row = dict[str, Any]
 
 
@@ -150,7 +149,7 @@ class QuietLake:
         refused: Mapping[str, int] = MappingProxyType({}),
         **messages: int,
     ) -> None:
-        """Note that a batch of silver has read so many messages of each topic, and refused some."""
+        """Note that a batch of silver has read these numbers of messages, and refused some."""
         rows = [
             {
                 **{"silver_batch": batch, "topic": topic, "messages_in": count},
@@ -195,8 +194,3 @@ class QuietLake:
             (folder / log).mkdir(parents=True, exist_ok=True)
             (folder / log / str(batch)).write_text(content)
         return folder
-
-
-def words(text: str) -> str:
-    """A text on one line."""
-    return re.sub(r"\s+", " ", text).strip()

@@ -41,7 +41,7 @@ def serving(quiet: QuietLake) -> Iterator[httpx.Client]:
 
 
 def bearer(quiet: QuietLake) -> dict[str, str]:
-    """Return the header that shows the token, if the console asks for one."""
+    """Return the header with the token, if the console requires one."""
     token = quiet.settings.console_token
     return {"Authorization": f"Bearer {token.get_secret_value()}"} if token else {}
 
