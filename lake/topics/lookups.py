@@ -70,7 +70,7 @@ def in_order(topic: Topic) -> list[str]:
         CycleError: they go through each other in a circle.
     """
     through = {
-        name: {other for other, _ in lookup.through} & {*topic.lookups}
+        name: [other for other, _ in lookup.through if other in topic.lookups]
         for name, lookup in topic.lookups.items()
     }
     if not any(through.values()):

@@ -158,7 +158,8 @@ def _in_order(models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The models, each after those that it reads."""
     by_id = {model["unique_id"]: model for model in models}
     reads = {
-        name: set(model["depends_on"]["nodes"]) & by_id.keys() for name, model in by_id.items()
+        name: [node for node in model["depends_on"]["nodes"] if node in by_id]
+        for name, model in by_id.items()
     }
     return [by_id[name] for name in TopologicalSorter(reads).static_order()]
 
