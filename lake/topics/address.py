@@ -212,7 +212,7 @@ def checked_pattern(value: Any) -> Any:
         )
         raise ValueError(message)
     try:
-        re.compile(f"persistent://{found['local']}")  # as it is used, after a namespace
+        re.compile(f"persistent://{found['local']}")  # it will follow a namespace, too
     except re.error as error:
         message = f"'{value}' is not a regular expression: {error}"
         raise ValueError(message) from error

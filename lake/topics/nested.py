@@ -53,6 +53,17 @@ def tree_of(fields: Mapping[Place, FieldType]) -> Tree:
     return tree
 
 
+def part(declared: Tree | FieldType | None, name: str | None) -> Tree | FieldType | None:
+    """What is declared of a member of an object, or of the elements of a list or map."""
+    if isinstance(declared, FieldType):
+        if declared.name == "struct":
+            return dict(declared.parts).get(str(name))
+        return None if declared.is_scalar else declared.element
+    if isinstance(declared, Mapping):
+        return declared.get(name) if name else None
+    return None
+
+
 def struct_of(tree: Tree) -> FieldType:
     """A tree as a type."""
     inner = ((n, x if isinstance(x, FieldType) else struct_of(x)) for n, x in tree.items())

@@ -7,6 +7,7 @@ and NULL comes first.
 """
 
 import json
+from collections.abc import Iterable
 
 from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, TableSpec
 from lake.topics.joins import JoinOf
@@ -222,57 +223,77 @@ def _orders(topic: Topic) -> str:
     return f"struct<{','.join(f'{name}:struct<{order}>' for name in names)}>"
 
 
+_MARK = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
+
+
 def history_table(topic: Topic) -> TableSpec:
     """All versions of a changelog (SCD type 2). Grain: one message, valid for a time span.
 
     The span is in event time. If versions are made from several messages, each is from the last of
     them.
     """
-    mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
-    return TableSpec(
-        "silver",
-        f"{topic.name}_history",
+    return _by_event_time(
+        topic,
+        "history",
         f"Versions of the rows of {topic.name}, valid from valid_from until just before valid_to",
         (
-            *field_columns(topic),
-            Column("is_deleted", "boolean", "The key was deleted", nullable=False),
             Column("valid_from", "timestamp", "Event time of the version", nullable=False),
             Column("valid_to", "timestamp", "Event time of the next version, NULL for the last"),
-            *([mark] if topic.truncates and not topic.keeps_changes else []),
-            *_MADE_FROM,
+            *([_MARK] if topic.truncates and not topic.keeps_changes else []),
         ),
-        {
-            **_statistics(
-                [*topic.key_columns, "valid_from", "valid_to", "publish_time", "silver_batch"]
-            ),
-            **CHANGE_FEED,
-            **_protection(topic, has_hashes=False),
-            **_declared(topic, history=topic.tracked),
-        },
-        _names(topic),
-        _structs(topic),
-        clustered_by=tuple(topic.key_columns),
+        searched=("valid_from", "valid_to"),
+        properties=CHANGE_FEED,
     )
 
 
 def changes_table(topic: Topic) -> TableSpec:
     """The messages from which the versions of a changelog are made. Grain: one message."""
-    mark = Column("mark", "string", "Not NULL if no key: `truncated`, which ends older versions")
     present = Column(PRESENT, "array<string>", "Fields that the message sets")
+    return _by_event_time(
+        topic,
+        "changes",
+        f"Messages of {topic.name} from which {topic.name}_history is made",
+        (
+            Column("valid_from", "timestamp", "Event time of the message", nullable=False),
+            *([_MARK] if topic.truncates else []),
+            *([present] if topic.merges_fields else []),
+        ),
+        searched=("valid_from",),
+        properties={},
+    )
+
+
+def _by_event_time(
+    topic: Topic,
+    suffix: str,
+    description: str,
+    columns: Iterable[Column],
+    searched: Iterable[str],
+    properties: dict[str, str],
+) -> TableSpec:
+    """A table of a changelog with several rows for each key, by event time.
+
+    Args:
+        topic: the changelog.
+        suffix: what follows the name of the topic in that of the table.
+        description: what the table has.
+        columns: its columns besides the fields and those of all tables.
+        searched: those of them by which rows are found.
+        properties: its properties besides those of both tables.
+    """
     return TableSpec(
         "silver",
-        f"{topic.name}_changes",
-        f"Messages of {topic.name} from which {topic.name}_history is made",
+        f"{topic.name}_{suffix}",
+        description,
         (
             *field_columns(topic),
             Column("is_deleted", "boolean", "The key was deleted", nullable=False),
-            Column("valid_from", "timestamp", "Event time of the message", nullable=False),
-            *([mark] if topic.truncates else []),
-            *([present] if topic.merges_fields else []),
+            *columns,
             *_MADE_FROM,
         ),
         {
-            **_statistics([*topic.key_columns, "valid_from", "publish_time", "silver_batch"]),
+            **_statistics([*topic.key_columns, *searched, "publish_time", "silver_batch"]),
+            **properties,
             **_protection(topic, has_hashes=False),
             **_declared(topic, history=topic.tracked),
         },

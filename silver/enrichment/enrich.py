@@ -12,7 +12,8 @@ the job crashes in between, the batch is run again, and does whichever of the tw
 A later message for the same key replaces the record: a changed resend is an update.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
@@ -54,6 +55,7 @@ class Enriched:
 
 
 Writer = Callable[[Enriched, DataFrame, Sequence[LookupState]], None]
+Cache = Callable[[DataFrame], DataFrame]
 
 
 def apply_events(
@@ -90,16 +92,28 @@ def apply_events(
         parts.append(arrived.select(*columns))
     if not parts:
         return
-    # Cached, because each lookup reads the keys, and would otherwise compute the union again.
-    records = latest_per_key(reduce(DataFrame.unionByName, parts), keys).persist()
-    cached = [records]
-    try:
-        source = look_up(records, lookups, cached, small=small).withColumn("silver_batch", batch)
+    with _caching() as cache:
+        # Each lookup reads the keys, and would otherwise compute the union again.
+        records = cache(latest_per_key(reduce(DataFrame.unionByName, parts), keys))
+        source = look_up(records, lookups, cache, small=small).withColumn("silver_batch", batch)
         has_arrived, is_waiting = decoded is not None, bool(waiting)
         write = _choose_writer(
             enriched, records, has_arrived=has_arrived, is_waiting=is_waiting, small=small
         )
         write(enriched, source, lookups)
+
+
+@contextmanager
+def _caching() -> Iterator[Cache]:
+    """A function that caches rows until the end of the block."""
+    cached: list[DataFrame] = []
+
+    def cache(rows: DataFrame) -> DataFrame:
+        cached.append(rows.persist())
+        return cached[-1]
+
+    try:
+        yield cache
     finally:
         for rows in cached:
             rows.unpersist()
@@ -178,12 +192,8 @@ def _append_by_spark(
     unknown = _unknown(enriched, lookups)
     batch = dict.fromkeys(BATCHES, F.lit(batch_id).cast("bigint"))
     records = decoded.good.select(_brought(enriched)).withColumns({**batch, **unknown})
-    cached: list[DataFrame] = []
-    try:
-        _append(enriched, look_up(records, lookups, cached, small=False), lookups)
-    finally:
-        for rows in cached:
-            rows.unpersist()
+    with _caching() as cache:
+        _append(enriched, look_up(records, lookups, cache, small=False), lookups)
     return True
 
 
@@ -279,7 +289,7 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
 
 
 def look_up(
-    records: DataFrame, lookups: Sequence[LookupState], cached: list[DataFrame], *, small: bool
+    records: DataFrame, lookups: Sequence[LookupState], cache: Cache, *, small: bool
 ) -> DataFrame:
     """Fill in the records' unknown lookups from the state, and add `missing_lookups`.
 
@@ -288,8 +298,8 @@ def look_up(
     is broadcast, too. For a large batch, a small state is broadcast whole, because finding the keys
     of the batch would cost more.
 
-    A lookup through others reads what they have found twice, for its keys and for its join. What
-    they have found is therefore cached, and added to `cached`, for the caller to release.
+    A lookup through others reads what they have found twice, for its keys and for its join, so that
+    is cached by `cache`.
     """
     missing: list[Column] = [F.lit(0)]
     result = records
@@ -298,8 +308,7 @@ def look_up(
         state = lookup.state()
         if not whole:
             if lookup.is_chained and result is not records:
-                result = result.persist()
-                cached.append(result)
+                result = cache(result)
             known_by = result if lookup.is_chained else records
             keys = known_by.select(
                 *(F.col(on).alias(key) for on, key in zip(lookup.on, lookup.key, strict=True))

@@ -14,8 +14,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from lake.topics.field_type import FieldType
-from lake.topics.nested import Tree
-from silver.records.protobuf import ProtobufError, part, protobuf_record
+from lake.topics.nested import Tree, part
+from silver.records.protobuf import ProtobufError, protobuf_record
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 

@@ -10,11 +10,11 @@ import base64
 import datetime as dt
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from lake.topics.field_type import FieldType
-from lake.topics.nested import Tree
+from lake.topics.nested import Tree, part
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FieldDescriptor
@@ -156,14 +156,3 @@ def _instant(value: Any, place: str) -> dt.datetime:
     except OverflowError as error:
         what = f"has a time in '{place}' that is outside the years 1 to 9999"
         raise ProtobufError(what) from error
-
-
-def part(declared: Tree | FieldType | None, name: str | None) -> Tree | FieldType | None:
-    """What is declared of a member of an object, or of the elements of a list or map."""
-    if isinstance(declared, FieldType):
-        if declared.name == "struct":
-            return dict(declared.parts).get(str(name))
-        return None if declared.is_scalar else declared.element
-    if isinstance(declared, Mapping):
-        return declared.get(name) if name else None
-    return None
