@@ -12,6 +12,7 @@ from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.explain import explain, explain_built
 from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.lake import Lake
 
 WHOLE = {"customers", "item_affinity", "user_recommendations"}
 
@@ -26,6 +27,8 @@ def test_all_models_but_three_are_kept(
     assert "of the compiled SQL: ntile(5) over" in told["customers"]
     mails = told["thank_you_mails"].splitlines()
     assert mails[0] == "thank_you_mails is kept by invoice_id."
+    compiled = Manifest(endpoint.home_dir / "dbt-explain")
+    assert {name: explain_built(Lake(endpoint), compiled, name) for name in told} == told
     assert any("stg_users" in x and "looked up in gold_build.int_order_lines" in x for x in mails)
 
     # The models are compiled now.
