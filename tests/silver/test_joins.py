@@ -309,6 +309,7 @@ def clicks_of_the_example(lake: SilverLake) -> list[Message]:
     return [message("clicks", n, each.key, each.value) for n, each in enumerate(sent)]
 
 
+@pytest.mark.nightly
 def test_clicks_are_joined_with_the_purchases_that_follow(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

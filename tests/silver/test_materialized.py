@@ -92,19 +92,15 @@ def kept(lake: SilverLake) -> tuple[set[Row], set[Row]]:
 def test_aggregates_and_joins_follow_their_changelogs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The third batch counts as one of too many rows for the driver, the last as a large one."""
+    """The last batch counts as one of too many rows for the driver."""
     lake = SilverLake(spark, tmp_path, load_topics(PEOPLE))
-    messages = people_messages(1, 60)
+    messages = people_messages(1, 45)
     shuffled = random.Random(2).sample(messages, len(messages))
-    limits = (None, None, "silver.materialized.MOST_ROWS", "silver.records.batch_stats.FEW")
-    for begin, limit in zip(range(0, 60, 15), limits, strict=True):
+    for begin in range(0, 45, 15):
+        if begin == 30:
+            monkeypatch.setattr("silver.materialized.MOST_ROWS", 0)
         lake.put([*shuffled[begin : begin + 15], *shuffled[max(begin - 5, 0) : begin]])
-        with monkeypatch.context() as patch:
-            if limit:
-                patch.setattr(limit, 0)
-            if limit == limits[-1]:
-                patch.setattr(KeptView, "_update", None)  # all rows are computed
-            lake.refine()
+        lake.refine()
         assert kept(lake) == expected(shuffled[: begin + 15])
     history = DeltaTable(lake.settings.table_path("silver", "favourites")).history()
     merges = [x["operationMetrics"] for x in history if x["operation"] == "MERGE"]
@@ -158,6 +154,7 @@ def test_a_view_that_is_declared_later_or_changed_is_built_from_all_rows(
     assert rows(lake.table("towns").drop("silver_batch")) == {("york", "EVE")}
 
 
+@pytest.mark.nightly
 def test_records_replayed_from_the_quarantine_are_in_the_views(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -353,6 +350,7 @@ def versions(lake: SilverLake, *names: str) -> list[int]:
     return [DeltaTable(lake.settings.table_path("silver", name)).version() for name in names]
 
 
+@pytest.mark.nightly
 def test_a_batch_that_was_killed_among_the_views_is_repeated(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,6 +416,7 @@ sql = "SELECT 'all' AS what, count(*) AS users FROM users GROUP BY 'all'"
 """
 
 
+@pytest.mark.nightly
 def test_declared_sources_merged_keys_and_converted_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -459,6 +458,7 @@ def test_large_batches_are_computed_whole(
             assert_right(lake)
 
 
+@pytest.mark.nightly
 def test_views_follow_after_a_restore(spark: SparkSession, tmp_path: Path) -> None:
     """The feeds hold the batch that was undone and the restore, and both change nothing."""
     lake = SilverLake(spark, tmp_path, declared(tmp_path, CHANGELOGS + FEW_VIEWS))

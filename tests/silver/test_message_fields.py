@@ -248,6 +248,7 @@ def test_a_quarantined_message_is_replayed_with_its_properties(lake: Lakes) -> N
     assert [row["key"] for row in lake.refused()] == ["1"]
 
 
+@pytest.mark.nightly
 def test_forgotten_people_leave_no_property_and_others_keep_theirs(lake: Lakes) -> None:
     name, mail = "Canary of Birds", "canary@birds.example.org"
     lake.send("people", 0, CANARY, {"size": 1}, name=name, note=name)

@@ -98,6 +98,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Silve
     return lake
 
 
+@pytest.mark.nightly
 def test_a_replay_from_a_batch_continues_from_the_rows_of_that_time(
     lake: SilverLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_any_batch_split_with_disorder_and_duplicates_gives_the_models_tables(
     assert lake.audited().keys() == {"users", "items", "orders"}
 
 
+@pytest.mark.nightly
 def test_a_topic_may_be_added_to_an_existing_lake(lake: SilverLake) -> None:
     """Its place in the file does not matter; the other topics continue where they were."""
     every, model = lake.topics, LakeModel()

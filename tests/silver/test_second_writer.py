@@ -37,6 +37,7 @@ def wait_within(rows: DataFrame, barrier: Path) -> DataFrame:
     return rows.coalesce(1).where(passes.asNondeterministic()("id"))
 
 
+@pytest.mark.nightly
 def test_a_batch_that_meets_another_writer_is_run_again_and_stays_exact(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -204,6 +204,7 @@ IN_WINDOWS = {
 }
 
 
+@pytest.mark.nightly
 def test_windows_of_time_are_keys(lab: Lab) -> None:
     keys = {name: ["at", "a"] if name == "tumbling" else ["at"] for name in IN_WINDOWS}
     lab.insert("db.t1", [(1, 0, 1), (1, 1, 2), (2, 2, 3), (2, None, 4)])

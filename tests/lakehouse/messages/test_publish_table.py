@@ -188,7 +188,8 @@ def test_a_deleted_key_of_silvers_state_is_sent_as_a_delete(lake: ShopLake, send
     assert all(row.keys() == {"op", "bank", "id"} for rows in found.values() for row in rows)
 
 
-@pytest.mark.parametrize("updates", ["whole", pytest.param("partial", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("updates", ["whole", "partial"])
 def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path, updates: str
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_consumer_has_silvers_rows_after_truncations_and_collected_tombstones(
     assert {r["id"]: r["name"] for r in state.where("NOT is_deleted").collect()} == right
 
 
+@pytest.mark.nightly
 def test_an_aggregate_of_a_changelog_is_a_changelog(
     spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path
 ) -> None:

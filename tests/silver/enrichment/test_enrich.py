@@ -34,6 +34,7 @@ def test_an_early_order_is_incomplete_at_once_and_completed_by_the_next_batch(
     assert row["item_position"] == Position(1, 1, 0, 0), "the item that was found before stays"
 
 
+@pytest.mark.nightly
 def test_a_batch_that_has_appended_its_orders_runs_again_without_a_merge(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

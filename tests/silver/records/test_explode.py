@@ -149,6 +149,7 @@ def test_each_element_is_a_row_and_each_message_is_counted_once(
     assert not replay(spark, lake.lake, Selection())
 
 
+@pytest.mark.nightly
 def test_a_shorter_array_replaces_only_the_rows_that_it_has(
     spark: SparkSession, tmp_path: Path
 ) -> None:

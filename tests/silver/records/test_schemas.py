@@ -246,6 +246,7 @@ def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
         lake.catch_up()
 
 
+@pytest.mark.nightly
 def test_bare_values_have_their_key_in_the_message_key(lake: Registered, java: JavaClient) -> None:
     lake.send("colours", "x|7", b"red", SchemaType.STRING)
     lake.send("colours", "x|8", b"\xff", SchemaType.STRING)

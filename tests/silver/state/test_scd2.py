@@ -101,7 +101,8 @@ def instant(value: dt.datetime) -> int:
     return round(value.timestamp() * 1000)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("count", [2, 1])
 def test_real_tables_hold_the_valid_versions_in_any_order_of_arrival(
     spark: SparkSession, tmp_path: Path, count: int
 ) -> None:

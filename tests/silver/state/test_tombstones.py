@@ -107,6 +107,7 @@ def test_a_row_that_is_not_after_a_collected_tombstone_is_refused(
     assert [row["position"].entry for row in marks] == [9], "a mark never moves back"
 
 
+@pytest.mark.nightly
 def test_a_batch_that_is_run_again_finds_the_same_tombstones(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +164,7 @@ def test_with_a_sequence_a_new_key_that_is_not_after_the_mark_is_refused(
     assert people(lake) == {1: 5, 4: 6}
 
 
+@pytest.mark.nightly
 def test_no_partial_update_comes_back_from_before_a_collected_tombstone(
     spark: SparkSession, tmp_path: Path
 ) -> None:
