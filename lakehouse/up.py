@@ -65,33 +65,48 @@ def require_free_ports(settings: LakeSettings) -> None:
 def serve(spark: SparkSession, lake: Lake) -> None:
     """Stream, run the sinks, answer SQL, and serve Spark Connect if it has a port.
 
+    In a new lake, SQL is served while the changelogs land, for which silver waits. Otherwise it is
+    served when silver has caught up, because messages may be waiting.
+
     Ends with Ctrl-C or SIGTERM.
     """
-    with streams(spark, lake) as running:
-        let_catch_up(running)
-        register(spark, lake)
-        with sql_endpoint(spark, lake.settings), spark_connect(spark, lake.settings):
-            _announce(lake.settings)
-            notify(READY)
-            try:
-                await_streams([*running, *run_sinks(spark, lake, declared(lake))])
-            finally:
-                notify(STOPPING)
+    is_new = last_commit(lake.settings, QUERY) is None
+    with _bronze(spark, lake) as running, contextlib.ExitStack() as served:
+        if is_new:
+            _serve_sql(spark, lake, served)
+            with step("Landing the changelogs"):
+                let_changelogs_land(running, lake.topics)
+        with step("Starting silver"):
+            running += refine(spark, lake)
+        if is_new:
+            register(spark, lake)  # silver's tables
+        else:
+            let_catch_up(running)
+            _serve_sql(spark, lake, served)
+        _announce(lake.settings)
+        notify(READY)
+        try:
+            await_streams([*running, *run_sinks(spark, lake, declared(lake))])
+        finally:
+            notify(STOPPING)
 
 
 @contextlib.contextmanager
-def streams(spark: SparkSession, lake: Lake) -> Iterator[list[Stream]]:
-    """Run the streams of bronze and silver, and stop them at the end of the block."""
-    with step("Starting the streams"):
+def _bronze(spark: SparkSession, lake: Lake) -> Iterator[list[Stream]]:
+    """Run the streams of bronze. At the end of the block, all streams of the list are stopped."""
+    with step("Starting bronze"):
         running = ingest(spark, lake)
-        if last_commit(lake.settings, QUERY) is None:
-            let_changelogs_land(running, lake.topics)
-        running += refine(spark, lake)
     try:
         yield running
     finally:
         for each in running:
             each.stop()
+
+
+def _serve_sql(spark: SparkSession, lake: Lake, served: contextlib.ExitStack) -> None:
+    register(spark, lake)
+    served.enter_context(sql_endpoint(spark, lake.settings))
+    served.enter_context(spark_connect(spark, lake.settings))
 
 
 def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
@@ -107,8 +122,8 @@ def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:
 def let_catch_up(running: list[Stream]) -> None:
     """Wait until silver has processed what bronze lands first, at most `CATCHING_UP_SECONDS`.
 
-    The SQL endpoint starts after this, because its start keeps the processor busy for about as
-    long. Messages that arrived while nothing was running should not have to wait for that too.
+    The start of the SQL endpoint keeps the processor busy for about as long. Messages that arrived
+    while nothing was running should not have to wait for that too.
     """
     until = time.monotonic() + CATCHING_UP_SECONDS
     _let_look(running, CATCHING_UP_SECONDS)
