@@ -33,6 +33,9 @@ from lake.topics.sink import Export, KindField, Publish
 from lake.topics.topic import CHANGELOG_ONLY, Explode, Rule, Topic, View
 from lake.topics.topic_file import TopicFile
 from lakehouse.cli import app
+from pulsar_spark.broker.connection import Connection
+from pulsar_spark.options import PulsarOptions
+from pulsar_spark.sink import SinkOptions
 
 FOLDER = Path(__file__).with_name("reference")
 GENERATED = "<!-- `make reference` writes this page from the code. -->"
@@ -262,7 +265,7 @@ def _value(kind: Any) -> str:
         float: "number",
         str: "text",
         Path: "path",
-        SecretStr: "secret",
+        SecretStr: "secret",  # pragma: allowlist secret
         dt.timedelta: "duration",
         RoleSettings: "table",
     }
@@ -304,7 +307,38 @@ def _cell(text: str) -> str:
     return "`".join(part if i % 2 else part.replace("<", "&lt;") for i, part in enumerate(parts))
 
 
-PAGES = {"commands.md": commands, "settings.md": settings, "topic-file.md": topic_file}
+def pulsar_spark() -> str:
+    """The tables of the options of `format("pulsar")`, from the docstrings of their classes."""
+    parts = {
+        "What to read": PulsarOptions,
+        "The broker": Connection,
+        "Where to write": SinkOptions,
+    }
+    text = [
+        "# Options of pulsar-spark",
+        "[The Pulsar source](../pulsar-source.md) explains them. The options of the broker are the "
+        "same for reading and writing. Unknown options are refused.",
+    ]
+    for title, model in parts.items():
+        rows = (
+            (", ".join(f"`{name}`" for name in entry["names"].split(", ")), _sentence(entry))
+            for entry in ENTRY.finditer(inspect.getdoc(model) or "")
+        )
+        text += [f"## {title}", _table(("option", "meaning"), rows)]
+    return "\n\n".join(text) + "\n"
+
+
+def _sentence(entry: re.Match[str]) -> str:
+    words = " ".join(entry["text"].split())
+    return words[0].upper() + words[1:]
+
+
+PAGES = {
+    "commands.md": commands,
+    "settings.md": settings,
+    "topic-file.md": topic_file,
+    "pulsar-spark.md": pulsar_spark,
+}
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pulsar_spark import options, sink
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -36,7 +38,7 @@ def rows(page: str) -> dict[str, str]:
     return {row["name"]: row["rest"] for row in ROW.finditer((PAGES / page).read_text())}
 
 
-@pytest.mark.parametrize("name", ["commands.md", "settings.md", "topic-file.md"])
+@pytest.mark.parametrize("name", ["commands.md", "settings.md", "topic-file.md", "pulsar-spark.md"])
 def test_the_pages_are_those_of_the_code(written: dict[str, str], name: str) -> None:
     assert (PAGES / name).read_text() == written[name], "run `make reference`"
 
@@ -49,6 +51,12 @@ def test_a_setting_has_its_type_default_and_meaning() -> None:
     assert found["LAKEHOUSE_PULSAR_TOKEN"].startswith("secret |  | JWT for the broker")
     assert found["LAKEHOUSE_TOPICS"] == "path | the shop's topics | Topic file (TOML)"
     assert found["LAKEHOUSE_SQL_AUTHENTICATION"].startswith("`none`, `password`, `ldap` | `none`")
+
+
+def test_each_option_of_the_source_and_the_sink_is_listed() -> None:
+    found = {*re.findall(r"`(\w+)`", (PAGES / "pulsar-spark.md").read_text())}
+    of_spark = {"checkpointLocation"}
+    assert {*options.KNOWN, *sink.KNOWN} - of_spark <= found
 
 
 def test_each_variable_that_the_docs_mention_is_listed() -> None:
