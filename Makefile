@@ -63,9 +63,16 @@ lint: $(VENV)/ready ## Check style, types, import direction and SQL, and scan fo
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy deploy
+	$(BIN)/mypy docs
 	$(BIN)/lint-imports
 	$(BIN)/sqlfluff lint dbt_project examples
 	git ls-files -z | xargs -0 $(BIN)/detect-secrets-hook
+
+docs: $(VENV)/ready ## Build the site of the documentation in dist/docs; a broken link is an error
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -c docs . dist/docs
+
+reference: $(VENV)/ready ## Write docs/reference from commands, settings and declarations
+	$(BIN)/python docs/write_reference.py
 
 sbom: $(VENV)/ready ## Write a bill of materials of the locked packages to dist/sbom.json
 	@mkdir -p dist
@@ -102,4 +109,4 @@ $(SUPERSET)/ready: deploy/superset/requirements.lock $(VENV)/ready
 	$(BIN)/uv pip sync --python $(SUPERSET)/bin/python --require-hashes $<
 	@touch $@
 
-.PHONY: help demo test test-fast test-kills mutations chaos soak test-s3 test-compose nightly bench-check keep-release superset test-superset lint sbom audit lock clean
+.PHONY: help demo test test-fast test-kills mutations chaos soak test-s3 test-compose nightly bench-check keep-release superset test-superset lint docs reference sbom audit lock clean

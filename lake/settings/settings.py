@@ -365,7 +365,7 @@ def load_settings(**overrides: Any) -> LakeSettings:
         name = ".".join(str(part) for part in first["loc"])
         message = (
             f"Setting '{name}': {first['msg']}. Set it as LAKEHOUSE_{name.upper()}, "
-            "in lakehouse.toml or on the command line; lake/settings/settings.py lists them all."
+            "in lakehouse.toml or on the command line; docs/reference/settings.md lists them all."
         )
         raise SettingsError(message) from error
     return with_ports(settings)
