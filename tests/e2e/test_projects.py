@@ -185,6 +185,7 @@ def test_the_tutorial_runs_as_printed(tmp_path: Path) -> None:
                     assert project
                     running.close()
                     running.enter_context(project.up())
+                    assert serves_sql_first(project) == (not said), "only a new lake does"
                 elif project and command != f"cd {project.folder.name}":
                     said[command] = project.run(*shlex.split(command)[1:])
         assert project
@@ -215,6 +216,12 @@ def assert_the_console_shows(project: Project, *texts: str) -> None:
     page = BeautifulSoup(httpx.get(address[1], timeout=30).text, "html.parser").get_text(" ")
     for text in texts:
         assert text in page
+
+
+def serves_sql_first(project: Project) -> bool:
+    """Whether `up` served SQL before it started silver."""
+    said = (project.folder / "up.log").read_text()
+    return said.index("Starting the SQL endpoint") < said.index("Starting silver")
 
 
 def check_the_plant(project: Project, said: dict[str, str]) -> None:
