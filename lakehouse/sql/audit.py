@@ -47,7 +47,9 @@ STATEMENTS = TableSpec(
 # are hidden like values.
 VALUE = re.compile(
     r"""
-    --[^\n]* | /\*.*?(?:\*/|\Z)                       # comments
+    --(?:\\\n|[^\n])*                                 # comments; a backslash continues them
+    | /\*(?:(?!/\*|\*/).)*\*/ | /\*.*                 # with a comment inside, hide all that follows
+    | (?<=(?<!\w)[rR])(?:'[^']*(?:'|\Z)|"[^"]*(?:"|\Z))  # raw strings, in which \ means itself
     | '(?:\\.|''|[^'\\])*(?:'|\Z)                     # strings, also those that do not end
     | "(?:\\.|""|[^"\\])*(?:"|\Z)
     | (?P<name>`\w+`) | `(?:``|[^`])*(?:`|\Z)         # names; others than of letters and digits

@@ -22,6 +22,9 @@ from lakehouse.sql.audit import record, without_values
         ("select * from t2 where x1 = 3", "select * from t2 where x1 = ?"),
         ("set spark.hadoop.fs.s3a.secret.key=Anna", "set spark.hadoop.fs.s3a.secret.key= ?"),
         ("select date'2026-01-01', X'4142', r'Anna'", "select date?, X?, r?"),
+        (r"select r'\', 'Anna', R"+'"\\", "Anna"', "select r?, ?, R?, ?"),
+        ("select 1 -- a \\\nAnna\n from t", "select ? ? from t"),
+        ("select 1 /* a /* b */ Anna */ from t", "select ? ?"),
     ],
 )
 def test_no_value_of_a_statement_is_kept(statement: str, kept: str) -> None:
