@@ -59,7 +59,7 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
 
     Raises:
         SettingsError: the port is in use, the endpoint would be open to other machines, or a file
-            for TLS or passwords is missing or invalid.
+            for TLS or passwords, also one of our own client, is missing or invalid.
         SqlError: the endpoint did not start within `START_SECONDS`.
     """
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
@@ -73,8 +73,10 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
             wait=wait_fixed(0.1),
             reraise=True,
         )(answers, settings)
-    except TTransportException as error:
+    except BaseException as error:
         endpoint.stop()
+        if not isinstance(error, TTransportException):
+            raise
         message = f"The SQL endpoint did not start on port {settings.sql_port}: {error}."
         raise SqlError(message) from error
     return endpoint
