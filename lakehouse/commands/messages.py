@@ -236,7 +236,10 @@ def consume(
 
             print_rows(COLUMNS, [decoder.cells(each) for each in messages])
         if follow:
+            from lakehouse.runtime.terminal import printable
+
             with contextlib.suppress(KeyboardInterrupt):
                 for each in tail.following():
                     is_json = form == "json"
-                    typer.echo(decoder.line(each) if is_json else "  ".join(decoder.cells(each)))
+                    row = decoder.line(each) if is_json else "  ".join(decoder.cells(each))
+                    typer.echo(row if is_json else printable(row))
