@@ -66,7 +66,7 @@ def why_not_sent(topic: Topic) -> str | None:
     if topic.has_several and topic_field(topic) is None:
         return (
             "is read from several topics, but has no field with from_message = 'topic', whose "
-            "values would tell where to send each row"
+            "values would say where to send each row"
         )
     return None
 
@@ -211,7 +211,7 @@ class RowEncoder:
 def sent_fields(topic: Topic) -> list[str]:
     """The fields that a producer sends: neither computed, nor set by the client or the broker.
 
-    The name of the topic is sent if there are several, as it tells which one to send to. If an
+    If there are several topics, the name of the topic is sent, too: it says which one. If an
     array is exploded, the message has the array.
     """
     topic = topic.whole

@@ -248,7 +248,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as in an error, with the marks that tell a string from a number."""
+    """A value for an error, with quotes around a string, so that it differs from a number."""
     if value is None:
         return "null"
     if isinstance(value, dict | list):

@@ -125,7 +125,7 @@ def _start_guarded(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
 
 @contextmanager
 def _configured(spark: SparkSession, configuration: dict[str, str]) -> Iterator[None]:
-    """Configure HiveServer2 while it starts, and not longer: any client can read it with SQL."""
+    """Configure HiveServer2 only while it starts, because clients can read its settings by SQL."""
     hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()  # noqa: SLF001
     # Otherwise a thread reuses the configuration of the first endpoint that it started.
     spark._jvm.org.apache.hadoop.hive.ql.session.SessionState.detachSession()  # type: ignore[union-attr]  # noqa: SLF001
@@ -139,7 +139,7 @@ def _configured(spark: SparkSession, configuration: dict[str, str]) -> Iterator[
 
 
 def answers(settings: LakeSettings) -> None:
-    """Check that the endpoint answers a client, be it by a refusal.
+    """Check that the endpoint answers a client, even if it refuses the client.
 
     Raises:
         TTransportException: it does not.
