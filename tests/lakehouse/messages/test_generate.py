@@ -546,7 +546,7 @@ def test_rows_for_several_topics_name_the_one_that_they_are_sent_to(tmp_path: Pa
         (
             "visits",
             "is read from several topics, but has no field with from_message = 'topic', whose "
-            "values would tell where to send each row.",
+            "values would say where to send each row.",
         ),
     ]
     assert {row["device"] for row in rows(tmp_path / "readings.csv")} == {
