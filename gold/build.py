@@ -40,7 +40,7 @@ from silver.contract.tables import silver_tables
 from silver.records.masking import protection
 
 ROWS_SHOWN = 3
-PASSED = "passed_tests"  # file with the checksum of the tests that the published tables passed
+PASSED = "passed_tests"  # file that says which tests which publication has passed
 
 Gate = Mapping[str, object]
 
@@ -81,9 +81,12 @@ class PreparedBuild:
     def run(self) -> BuildResult:
         """Build, test and publish. Called only once. Returns and raises as `build_gold`."""
         try:
-            is_running = endpoint_running(self.lake.settings)  # dbt would not say why it is refused
-        except SqlError as error:
-            raise GoldError(str(error)) from error
+            return self._run()
+        except SqlError as error:  # the endpoint refuses us, or was stopped meanwhile
+            raise GoldError(error.what, error.remedy) from error
+
+    def _run(self) -> BuildResult:
+        is_running = endpoint_running(self.lake.settings)  # dbt would not say why it is refused
         if not is_running:  # dbt would parse the project first, and then try three times
             place = f"{self.lake.settings.sql_host}:{self.lake.settings.sql_port}"
             message = (
@@ -94,7 +97,8 @@ class PreparedBuild:
         started_at = dt.datetime.now(dt.timezone.utc)
         before = last_published(self.lake)
         gate = protection(self.lake)
-        project = self.dbt.checksum(gate)  # before dbt reads the files, which may change later
+        # Before dbt reads the files, which may change later.
+        project, tests = self.dbt.checksum(gate), self.dbt.checksum_of_tests()
         if known_definitions(self.lake, self.dbt, before, gate) is None:
             forget_definitions(self.target)
         why = "a full refresh was requested"
@@ -107,7 +111,8 @@ class PreparedBuild:
             versions = undo_unpublished(self.lake, before)
         arguments = self._arguments(anew=bool(why))
         with report_build(self.lake, self.target) as lineage:
-            build = self._run_dbt(arguments, results)
+            is_known = _known_tests(self.target) == _passed(before, tests)
+            build = self._run_dbt(arguments, results, tests_are_known=is_known)
             if build.failed or self.process.returncode:
                 self._note(started_at, "failed", build)
                 lineage.failed = "; ".join(node.without_rows for node in build.failed)
@@ -117,9 +122,9 @@ class PreparedBuild:
                 return build
             try:
                 lineage.published = self._publish(project, versions)
-                write_durably(self.target / PASSED, self.dbt.checksum_of_tests())
+                write_durably(self.target / PASSED, _passed(lineage.published, tests))
                 self._note_definitions(lineage.published, gate)
-            except GoldError:
+            except (GoldError, SqlError):
                 self._note(started_at, "failed", build)
                 raise
         self._note(started_at, "published", build)
@@ -130,8 +135,11 @@ class PreparedBuild:
         everywhere = self.dbt.checksum_of_all(gate)
         Definitions.of(_publication(published), everywhere, models).write(self.target)
 
-    def _run_dbt(self, arguments: list[str], results: Path) -> BuildResult:
-        self.process.communicate(json.dumps(arguments).encode())
+    def _run_dbt(
+        self, arguments: list[str], results: Path, *, tests_are_known: bool
+    ) -> BuildResult:
+        known = {"LAKEHOUSE_TESTS_KNOWN": str(tests_are_known).lower()}
+        self.process.communicate(json.dumps([arguments, known]).encode())
         if not results.exists():
             said = why_dbt_ended(self.log.read_text(errors="replace"))
             message = f"dbt did not run: {said} See {self.log}."
@@ -212,7 +220,6 @@ def prepare_build(
     target, build = target_path(lake.settings), uuid.uuid4().hex
     project = DbtProject.of(lake.settings)
     keep_in_step(project, lake.topics)
-    known = _known_tests(target) == project.checksum_of_tests()
     log_file = lake.settings.home_dir / "logs" / "dbt.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -225,7 +232,6 @@ def prepare_build(
                 env=dbt_environment(lake.settings, target, BUILT)
                 | {
                     "LAKEHOUSE_BUILD": build,
-                    "LAKEHOUSE_TESTS_KNOWN": str(known).lower(),
                     DEFINITIONS_ENV: str(target),
                 },
                 stdin=subprocess.PIPE,
@@ -302,7 +308,12 @@ def _publication(snapshot: GoldSnapshot) -> str:
     return snapshot.published_at.isoformat()
 
 
+def _passed(snapshot: GoldSnapshot | None, tests: str) -> str:
+    """The content of `PASSED` if the tables of a snapshot passed the tests with a checksum."""
+    return f"{_publication(snapshot)} {tests}" if snapshot else ""
+
+
 def _known_tests(target: Path) -> str | None:
-    """The checksum of the tests that the last published build passed; None if it is not known."""
+    """Which publication passed which tests, as in `_passed`; None if it is not known."""
     file = target / PASSED
     return file.read_text() if file.exists() else None

@@ -55,6 +55,12 @@ def publish(
         table.link()
     for table in tables.values():
         table.publish()
+    # Before the snapshot, so that a publication that was killed in between does it again.
+    known = before.versions if before else {}
+    for name in sorted(tables.keys() - known.keys()):
+        _register(lake, *table_name(name), tables[name].path)
+    for name in sorted(known.keys() - tables.keys()):
+        _drop(lake, *table_name(name))
     snapshot = GoldSnapshot(
         published_at=_instant_after(before),
         silver_batch=silver[0],
@@ -64,22 +70,24 @@ def publish(
         project=project,
     )
     _append(lake, vars(snapshot))
-    for name, table in tables.items():
-        if table.is_new:
-            place = literal(table.path)
-            schema, mart = table_name(name)
-            if schema != GOLD:
-                folder = literal(f"{lake.settings.tables}/{schema}")
-                created = f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)} LOCATION {folder}"
-                query_endpoint(lake.settings, created)
-            create = f"CREATE TABLE IF NOT EXISTS {identifier(schema)}.{identifier(mart)}"
-            query_endpoint(lake.settings, f"{create} USING delta LOCATION {place}")
-    for name in before.versions.keys() - tables.keys() if before else ():
-        schema, mart = table_name(name)
-        gone = f"{identifier(schema)}.{identifier(mart)}"
-        query_endpoint(lake.settings, f"DROP TABLE IF EXISTS {gone}")
-        lake.named(schema, mart).delete()
     return snapshot
+
+
+def _register(lake: Lake, schema: str, mart: str, path: str) -> None:
+    """Let SQL clients find a new mart."""
+    if schema != GOLD:
+        folder = literal(f"{lake.settings.tables}/{schema}")
+        created = f"CREATE SCHEMA IF NOT EXISTS {identifier(schema)} LOCATION {folder}"
+        query_endpoint(lake.settings, created)
+    create = f"CREATE TABLE IF NOT EXISTS {identifier(schema)}.{identifier(mart)}"
+    query_endpoint(lake.settings, f"{create} USING delta LOCATION {literal(path)}")
+
+
+def _drop(lake: Lake, schema: str, mart: str) -> None:
+    """Delete a mart that is no longer built."""
+    gone = f"{identifier(schema)}.{identifier(mart)}"
+    query_endpoint(lake.settings, f"DROP TABLE IF EXISTS {gone}")
+    lake.named(schema, mart).delete()
 
 
 def undo_unpublished(lake: Lake, before: GoldSnapshot) -> dict[str, int]:
@@ -134,7 +142,7 @@ class _Mart:
         schema, table = table_name(name)
         self._mart, build = lake.named(schema, table), lake.named(BUILT, table)
         self.path = self._mart.path
-        self.is_new = not self._mart.exists()
+        is_new = not self._mart.exists()
         built = build.log(version)
         DeltaTable.create(
             self.path,
@@ -144,7 +152,7 @@ class _Mart:
             configuration={"delta.logRetentionDuration": "interval 7 days", **CHANGE_FEED},
             storage_options=storage_options(lake.settings),
         )
-        if not self.is_new:
+        if not is_new:
             self._follow_changes()
         self._swap = self._mart.swap_from(build, version)
 

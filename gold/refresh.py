@@ -32,9 +32,9 @@ def keep_fresh(
 ) -> Iterator[BuildResult | GoldError]:
     """Build gold now, and again after each change of silver, until `stop` is set.
 
-    The first build waits until silver has finished a batch.
-    A failed build changes nothing for readers. It is tried again at the next change of silver. The
-    lock of gold is held while a build waits and runs. It is free while the caller handles a result.
+    The first build waits until silver has finished a batch. A failed build changes nothing for
+    readers. It is tried again at the next change of silver. The lock of gold is held while a build
+    waits and runs. It is free while the caller handles a result.
 
     Args:
         lake: the lake; the SQL endpoint is on `sql_port` of its settings.

@@ -38,17 +38,24 @@ def query_endpoint(settings: LakeSettings, sql: str) -> tuple[list[str], list[tu
     """Run one statement at the endpoint, and return its column names and rows.
 
     Raises:
-        SqlError: Spark rejected the statement; the message is Spark's own.
+        SqlError: Spark rejected the statement; the message is Spark's own. Or the endpoint does not
+            answer, or no longer.
     """
-    with connect(settings) as connection, connection.cursor() as cursor:
-        try:
+    try:
+        with connect(settings) as connection, connection.cursor() as cursor:
             cursor.execute(sql)
             if cursor.description is None:
                 return [], []
             names = [column[0] for column in cursor.description]
             return names, cursor.fetchall()
-        except hive.OperationalError as error:
-            raise SqlError(_spark_message(error)) from error
+    except hive.OperationalError as error:
+        raise SqlError(_spark_message(error)) from error
+    except (TTransportException, OSError, EOFError) as error:
+        what = (
+            f"The SQL endpoint at {settings.sql_host}:{settings.sql_port} does not answer, or was "
+            f"stopped while the statement ran: {error or type(error).__name__}."
+        )
+        raise SqlError(what, "Check that it is running, and try again.") from error
 
 
 def connect(settings: LakeSettings) -> Any:
@@ -84,6 +91,8 @@ def connect(settings: LakeSettings) -> Any:
         if cause is None:
             raise
         raise cause from error
+    except hive.OperationalError as error:
+        raise SqlError(_spark_message(error)) from error
     socket.setTimeout(None)  # a statement may take long
     return connection
 
@@ -214,4 +223,5 @@ def _tls_differs(settings: LakeSettings) -> SqlError | None:
 def _spark_message(error: Exception) -> str:
     status = getattr(error.args[0], "status", None) if error.args else None
     text = str(getattr(status, "errorMessage", error))
-    return re.split(CLASSES, text.splitlines()[0])[-1].strip()
+    first = next(iter(text.splitlines()), "") or "The SQL endpoint gave no reason."
+    return re.split(CLASSES, first)[-1].strip()

@@ -166,7 +166,8 @@ def _report(
             rows = spark.sql(sql)
             print_rows(rows.columns, [tuple(row) for row in rows.collect()], title=title)
         except PySparkException as error:
-            err.print(f"{title}: Spark refuses the query of this exposure: {explain(error)}")
+            why = f"{title}: Spark refuses the query of this exposure: {explain(error)}"
+            err.print(why, markup=False)
     command = "lakehouse" if shutil.which("lakehouse") else os.path.relpath(sys.argv[0])
     marts = built.published.versions if built.published else ["…"]
     mart = min(marts, key=lambda name: (len(name), name))

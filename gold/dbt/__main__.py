@@ -25,14 +25,16 @@ WAIT = "--wait"
 def main() -> None:
     """Run dbt with the arguments of this process.
 
-    With `--wait` alone, load dbt and wait for the arguments: a JSON list in a line of standard
-    input. `lakehouse gold` starts this process early, because loading dbt takes longer than many
-    builds. If the input ends, nothing is run.
+    With `--wait` alone, load dbt and wait for a line of standard input: a JSON list of the
+    arguments and of the variables that were not known before. `lakehouse gold` starts this process
+    early, because loading dbt takes longer than many builds. If the input ends, nothing is run.
     """
     if sys.argv[1:] != [WAIT]:
         cli()
     elif line := sys.stdin.readline():
-        cli(json.loads(line))
+        arguments, variables = json.loads(line)
+        os.environ.update(variables)
+        cli(arguments)
 
 
 def cli(arguments: list[str] | None = None) -> None:

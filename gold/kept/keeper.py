@@ -25,7 +25,7 @@ from lake.kept.statements import (
     with_keys,
     wrong_sql,
 )
-from lake.quoting import identifier
+from lake.quoting import identifier, literal
 
 FEED = "delta.enableChangeDataFeed"
 SHOWN = 3
@@ -43,7 +43,7 @@ class Keeper:
 
     Args:
         query: runs a statement in the session of the current thread, and returns its rows.
-        tell: is told why a model is computed whole.
+        tell: called with the reason if a model is computed whole.
     """
 
     def __init__(
@@ -196,10 +196,10 @@ class Keeper:
             versions.append(source["end"])
         # By name, Spark 4.2 would return the table itself instead of its changes in a query that
         # reads both (SPARK-58330).
-        place = self.place(source["table"]).replace("\\", "\\\\").replace("'", "\\'")
+        place = literal(self.place(source["table"]))
         between = ", ".join(map(str, versions))
         columns = source["columns"]
-        return f"select {columns} from table_changes_by_path('{place}', {between})"
+        return f"select {columns} from table_changes_by_path({place}, {between})"
 
     def has_other_columns(self, relation: str, sql: str, reads: Iterable[str]) -> bool:
         """Whether a query returns other columns or types than its table has.

@@ -77,6 +77,8 @@ def _show(proof: Proof, form: Format) -> None:
     Raises:
         Exit: something is left. The exit code is 1.
     """
+    from rich.markup import escape
+
     from lakehouse.erasure.verify import COLUMNS
     from lakehouse.runtime.terminal import err, print_rows
 
@@ -89,6 +91,6 @@ def _show(proof: Proof, form: Format) -> None:
     )
     left = [each for part in parts for each in part.found]
     for file, what in left:
-        err.print(f"[red]Still there:[/red] {what} in {file}", highlight=False)
+        err.print(f"[red]Still there:[/red] {escape(f'{what} in {file}')}", highlight=False)
     if left:
         raise typer.Exit(1)

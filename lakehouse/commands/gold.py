@@ -109,10 +109,12 @@ def _up_again() -> bool:
 
 
 def _show(result: BuildResult | GoldError) -> None:
+    from rich.markup import escape
+
     from lakehouse.runtime.terminal import err
 
     if isinstance(result, GoldError):
-        err.print(f"[red]Error:[/red] {result}", highlight=False)
+        err.print(f"[red]Error:[/red] {escape(str(result))}", highlight=False)
     else:
         _show_build(result)
 

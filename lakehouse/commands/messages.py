@@ -61,6 +61,7 @@ def produce(
 
     declared, address = _declared(topic)
     at, given = _event_time(event_time), _properties(properties or [])
+    _require_unicode("--key", key or "")
 
     def encode(payload: bytes) -> Encoded:
         return _encoded(declared, payload, key, given, raw=raw)
@@ -135,8 +136,17 @@ def _properties(given: list[str]) -> dict[str, str]:
         if not name or not equals:
             what = f"--property: '{each}' has no name and value."
             raise SettingsError(what, "Write it as NAME=VALUE, such as --property tenant=acme.")
+        _require_unicode("--property", each)
         found[name] = value
     return found
+
+
+def _require_unicode(option: str, value: str) -> None:
+    from lakehouse.messages.encode import is_unicode
+
+    if not is_unicode(value):
+        what = f"{option}: {value!a} is not UTF-8."
+        raise SettingsError(what, "Pulsar's keys and properties are Unicode texts.")
 
 
 def _encoded(
@@ -236,7 +246,10 @@ def consume(
 
             print_rows(COLUMNS, [decoder.cells(each) for each in messages])
         if follow:
+            from lakehouse.runtime.terminal import printable
+
             with contextlib.suppress(KeyboardInterrupt):
                 for each in tail.following():
                     is_json = form == "json"
-                    typer.echo(decoder.line(each) if is_json else "  ".join(decoder.cells(each)))
+                    row = decoder.line(each) if is_json else "  ".join(decoder.cells(each))
+                    typer.echo(row if is_json else printable(row))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import checkpoint_id, claim, interrupted
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.job import await_streams
@@ -20,6 +19,7 @@ from lake.topics.sink import Export, Publish
 from lake.topics.sink_source import source_of
 from lakehouse.runtime.broker import is_local, require_broker
 from lakehouse.runtime.run import broker_and_spark, spark_session
+from lakehouse.sinks import export as exports
 from lakehouse.sinks.export import export_sinks
 from lakehouse.sinks.postgres.database import connect
 from lakehouse.sinks.publish import publish_sinks, query_name, source_table
@@ -31,7 +31,7 @@ def begun_sinks(lake: Lake) -> tuple[list[Publish], list[Export]]:
     settings, topics = lake.settings, lake.topics
     return (
         [s for s in topics.publish.values() if checkpoint_id(settings, query_name(s.name))],
-        [s for s in topics.export.values() if checkpoint_id(settings, f"export.{s.name}")],
+        [s for s in topics.export.values() if checkpoint_id(settings, exports.query_name(s.name))],
     )
 
 
@@ -66,10 +66,10 @@ def session(lake: Lake, name: str) -> Iterator[SparkSession]:
             yield spark
 
 
-def others_that_follow(settings: LakeSettings, lake: Lake) -> list[str]:
+def others_that_follow(lake: Lake) -> list[str]:
     """The streams of `lakehouse publish-table` that follow tables, by their names."""
     declared = {query_name(name) for name in lake.topics.publish}
-    names = (path.name for path in settings.checkpoints_dir.glob("publish.*"))
+    names = (path.name for path in lake.settings.checkpoints_dir.glob("publish.*"))
     return sorted(name for name in names if name not in declared)
 
 

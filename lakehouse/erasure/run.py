@@ -198,7 +198,7 @@ def _refuse_holders(lake: Lake) -> None:
             "first (`lakehouse savepoint drop NAME`)."
         )
         raise SettingsError(message)
-    if names := others_that_follow(lake.settings, lake):
+    if names := others_that_follow(lake):
         message = (
             f"`lakehouse publish-table` needs old versions of tables: {', '.join(names)}. Delete "
             "the topic that it fills, which contains the person too, and its folder in "

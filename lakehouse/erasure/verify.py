@@ -29,6 +29,12 @@ from silver.records.pseudonymize import mentions, people_of
 STATISTICS = 32  # characters of a string that Delta keeps in its statistics
 UNREADABLE = "unreadable Parquet"
 COLUMNS = ("where", "files", "bytes", "found")
+TEXTS = (  # functions that tell whether a type of Arrow holds texts or bytes
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
+    pa.types.is_fixed_size_binary,
+)
+LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 KEYED = ("state", "history", "changes")  # the tables of silver with the keys of a changelog
 
 
@@ -152,8 +158,7 @@ class Proof:
 
     def _in_column(self, path: tuple[str, ...], values: pa.Array, where: str) -> Iterator[str]:
         kind = values.type
-        is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-        is_text = is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        is_text = any(is_kind(kind) for is_kind in TEXTS)
         if is_text:
             found = (
                 v.encode() if isinstance(v, str) else v for v in values.drop_null().to_pylist()
@@ -251,7 +256,7 @@ def _bounded(text: str) -> bytes:
 
 
 def _leaves(path: tuple[str, ...], column: pa.Array) -> Iterator[tuple[tuple[str, ...], pa.Array]]:
-    """The path and values of each leaf column within structs, lists and maps."""
+    """The path and values of each leaf column within structs, lists, maps and dictionaries."""
     kind = column.type
     if pa.types.is_struct(kind):
         for number in range(kind.num_fields):
@@ -260,7 +265,9 @@ def _leaves(path: tuple[str, ...], column: pa.Array) -> Iterator[tuple[tuple[str
     elif pa.types.is_map(kind):
         yield from _leaves((*path, "key"), column.keys)
         yield from _leaves((*path, "value"), column.items)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif any(is_kind(kind) for is_kind in LISTS):
         yield from _leaves(path, column.values)
+    elif pa.types.is_dictionary(kind):
+        yield from _leaves(path, column.dictionary)
     else:
         yield path, column

@@ -1,4 +1,4 @@
-"""`lakehouse consume`: reads the newest messages of a topic, without Spark and without a trace.
+"""`lakehouse consume`: reads the newest messages of a topic, without Spark or a subscription.
 
 Pulsar's readers have no durable subscription, so the broker keeps nothing for them afterwards.
 """
@@ -98,7 +98,7 @@ class Tail:
         return messages[max(len(messages) - count, 0) :]
 
     def following(self) -> Iterator[Received]:
-        """The messages that arrive after those of `newest`, for ever.
+        """The messages that arrive after those of `newest`. Never ends by itself.
 
         The client reconnects if the broker is away for a while.
 
@@ -113,7 +113,7 @@ class Tail:
                     time.sleep(PAUSE_SECONDS)
 
     def _open(self, starts: dict[str, Position | None]) -> None:
-        """Open a reader of each partition, at a position or, for None, at the begin."""
+        """Open a reader of each partition, at a position or, for None, at the beginning."""
         for reader in self._readers.values():
             reader.close()
         self._readers = {
@@ -168,7 +168,7 @@ class Tail:
 
 
 def _back(log: PartitionLog, entries: int) -> Position | None:
-    """The position of the entry from which on there are so many; None if there are not more."""
+    """The position of the first of the last `entries` entries; None if there are no more."""
     for ledger in reversed(log.ledgers):
         if ledger.entries > entries:
             return Position(ledger.id, ledger.entries - entries)

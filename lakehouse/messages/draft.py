@@ -5,11 +5,11 @@ a sample and marked with a comment.
 """
 
 import datetime as dt
+import itertools
 import json
 import re
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -34,7 +34,7 @@ DEEPEST = 8  # objects within one another
 HEAD = """# Drafted from the topics of {namespace}. Check each key and kind: they are guesses,
 # from up to {sample} messages of each topic. docs/topic-files.md describes all keys.
 """
-UNREADABLE = "\"'`\\"  # in names of a path
+UNREADABLE = re.compile(r"""["'`\\\x00-\x1f\x7f\ud800-\udfff]""")  # in names of a path
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 OF_THE_SYSTEM = re.compile(r"__|.*-(RETRY|DLQ)$")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -87,13 +87,12 @@ def draft(settings: LakeSettings) -> str:
         message = f"The namespace {namespace} at {settings.pulsar_admin_url} has no topics."
         raise SettingsError(message, "Set LAKEHOUSE_PULSAR_NAMESPACE to another namespace.")
     parts = [HEAD.format(namespace=namespace, sample=SAMPLE)]
-    names = Counter[str]()
+    names = set[str]()
     for address in addresses:
         with Tail(settings, address) as tail:
             messages = tail.newest(SAMPLE)
-        name = _table_name(address.rpartition("/")[2])
-        names[name] += 1
-        name = name if names[name] == 1 else f"{name}_{names[name]}"
+        name = _free(_table_name(address.rpartition("/")[2]), names)
+        names.add(name)
         found = _found(schemas[address], messages)
         parts.append(_declaration(name, address, found, messages, partitions[address]))
     text = "\n".join(parts)
@@ -113,8 +112,7 @@ def _table_name(local: str) -> str:
 def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _Found:
     payloads = [message.payload for message in messages if message.payload is not None]
     newest = max(schemas, key=lambda each: each["version"]) if schemas else None
-    if newest and newest["type"] in ("AVRO", "JSON"):
-        declared = json.loads(newest["data"])
+    if newest and newest["type"] in ("AVRO", "JSON") and (declared := _record(newest["data"])):
         fields = _named(_of_record(declared, (), {}))
         rows = [*_objects(payloads)] if newest["type"] == "JSON" else []
         return _Found("registry", fields, rows)
@@ -134,6 +132,15 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
     return _Found("string", _bare("string"), [])
 
 
+def _record(definition: str) -> dict[str, Any] | None:
+    """The Avro record that a schema defines; None if it defines none, as old clients for JSON."""
+    try:
+        declared = json.loads(definition)
+    except ValueError:
+        return None
+    return declared if _is_record(declared) and declared.get("name") else None
+
+
 def _bare(kind: str) -> dict[str, Drafted]:
     key = Drafted("string", True, "the message key", ("key",))
     return {"key": key, "value": Drafted(kind, True, kind, ("value",))}
@@ -143,7 +150,7 @@ def _objects(payloads: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for payload in payloads:
         try:
             value = json.loads(payload)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield value
@@ -278,7 +285,7 @@ def _declaration(
     kind, why_kind = _changes(found, key, messages)
     local = address.rpartition("/")[2]
     lines = [f"[topics.{name}]"]
-    lines += [f'topic = "{local}"'] if local != name else []
+    lines += [f"topic = {json.dumps(local, ensure_ascii=False)}"] if local != name else []
     lines += [f'kind = "{kind}"    # {why_kind}', f"key = {json.dumps([key])}    # {why_key}"]
     lines += [f'schema = "{found.form}"'] if found.form != "json" else []
     times = [n for n, f in usable.items() if f.kind in ("timestamp", "timestamp_ms")]
@@ -298,11 +305,17 @@ def _declaration(
             path = json.dumps(_path(field.place), ensure_ascii=False)
             rest = "" if is_required else ", required = false"
             lines.append(f"{each} = {{ type = {plain}, path = {path}{rest} }}")
-    lines += [f"# {note}" for note in notes]
+    lines += [f"# {_plain(note)}" for note in notes]
     text = "\n".join(lines) + "\n"
     if refused := _refusal(text):
-        return f"# Not declared, because {refused}.\n" + re.sub("^", "# ", text, flags=re.MULTILINE)
+        why = f"# Not declared, because {_plain(refused)}.\n"
+        return why + re.sub("^", "# ", text, flags=re.MULTILINE)
     return text
+
+
+def _plain(text: str) -> str:
+    """A text for a comment of TOML, which has neither line breaks nor control characters."""
+    return re.sub(r"[\x00-\x1f\x7f\ud800-\udfff]", "?", text)
 
 
 def _name(place: Place) -> str:
@@ -314,11 +327,14 @@ def _named(fields: Iterable[tuple[str, Drafted]]) -> dict[str, Drafted]:
     """The fields by their names. One whose name is taken gets a number."""
     found: dict[str, Drafted] = {}
     for name, field in fields:
-        number = 2
-        while (own := name if name not in found else f"{name}_{number}") in found:
-            number += 1
-        found[own] = field
+        found[_free(name, found)] = field
     return found
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: the name itself, or the name with a number."""
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    return next(own for own in itertools.chain([name], numbered) if own not in taken)
 
 
 def _path(place: Place) -> str | list[str]:
@@ -341,7 +357,7 @@ def _usable(fields: dict[str, Drafted]) -> tuple[dict[str, Drafted], list[str]]:
         if field.kind is None:
             shown = ".".join(field.place)
             notes.append(f"{shown}: its values are {field.shown}, for which there is no type.")
-        elif not NAME.fullmatch(name) or {*"".join(field.place)} & {*UNREADABLE}:
+        elif not NAME.fullmatch(name) or UNREADABLE.search("".join(field.place)):
             notes.append(f"{json.dumps(name)}: a field cannot have this name.")
         elif column in OWN_COLUMNS or column in taken:
             notes.append(f"{name}: the column {column} is taken.")

@@ -66,9 +66,21 @@ def why_not_sent(topic: Topic) -> str | None:
     if topic.has_several and topic_field(topic) is None:
         return (
             "is read from several topics, but has no field with from_message = 'topic', whose "
-            "values would tell where to send each row"
+            "values would say where to send each row"
         )
     return None
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be a key or a property: Pulsar takes no half of a surrogate pair.
+
+    Python has such halves for `\\udc80` in JSON, and for arguments that are not UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def cell_fits(spec: FieldSpec, cell: str) -> bool:
@@ -131,7 +143,7 @@ class RowEncoder:
     """Encodes the rows of one CSV file.
 
     Raises:
-        EncodeError: the file has no column for a required field.
+        EncodeError: the file has no column for a required field, or has a column twice.
     """
 
     def __init__(
@@ -140,8 +152,14 @@ class RowEncoder:
         self._topic = topic = topic.whole  # one row for each message
         self._file = file
         self._address = address
+        if twice := [name for name in dict.fromkeys(columns) if list(columns).count(name) > 1]:
+            message = f"{file} has the column '{twice[0]}' twice."
+            raise EncodeError(message, "Remove one, or give it another name.")
         self._columns = {name: _column(topic, name, columns, file) for name in sent_fields(topic)}
-        self._key_columns = [_needed(topic, name, columns, file) for name in key_fields(topic)]
+        self._key_cells = [
+            (_needed(topic, name, columns, file), _to_json(topic.fields[name]))
+            for name in key_fields(topic)
+        ]
         self._fragments = [
             (name, column, _to_json(topic.fields[name]))
             for name, column in self._columns.items()
@@ -171,7 +189,8 @@ class RowEncoder:
                 to = self._address.named(cell)
                 if to is None:
                     raise self._error(line, column, cell, f"name in {self._address}")
-        key = "|".join(row[column] for column in self._key_columns)
+        # As in the payload: `07` and `7` are one key.
+        key = "|".join(_bare(to_json(row[column])) for column, to_json in self._key_cells)
         value = _object(parts).encode()
         return Encoded(key, self._event_time(row, line), value, properties, to)
 
@@ -192,7 +211,7 @@ class RowEncoder:
 def sent_fields(topic: Topic) -> list[str]:
     """The fields that a producer sends: neither computed, nor set by the client or the broker.
 
-    The name of the topic is sent if there are several, as it tells which one to send to. If an
+    If there are several topics, the name of the topic is sent, too: it says which one. If an
     array is exploded, the message has the array.
     """
     topic = topic.whole

@@ -143,7 +143,9 @@ def _deletes(topic: Topic) -> Rule | None:
 
 def _changes(topic: Topic, keys: Keys, rng: random.Random, plan: list[_Change]) -> Iterator[Row]:
     """The rows of a changelog. An update changes one or two fields of the row before."""
-    ruled = {rule.field for rule in (topic.delete, topic.truncation) if isinstance(rule, Rule)}
+    # A set would draw the random numbers in another order in each process.
+    rules = [rule for rule in (topic.delete, topic.truncation) if isinstance(rule, Rule)]
+    ruled = dict.fromkeys(rule.field for rule in rules)
     taken = {*topic.key, *topic.sequence, topic.event_time, topic.merged_into, *ruled}
     taken.add(topic_field(topic))
     free = [name for name in topic.fields if name not in taken]

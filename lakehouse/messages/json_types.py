@@ -6,6 +6,7 @@ answer before a message is sent, and without Spark.
 
 import datetime as dt
 import json
+import math
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
@@ -174,9 +175,10 @@ def _is_number(kind: str, text: str) -> bool:
         is_number = NUMBER.fullmatch(text) is not None
         return is_number and _fits(Decimal(text), int(decimal[1]), int(decimal[2]))
     if kind == "float":
-        return Decimal(text).copy_abs() < FLOAT_LIMIT
+        found = float(text)  # exact only as a Decimal, which has no exponent of 20 digits
+        return not found or (math.isfinite(found) and Decimal(text).copy_abs() < FLOAT_LIMIT)
     if kind == "double":
-        return abs(float(text)) != float("inf")
+        return math.isfinite(float(text))
     if not WHOLE.fullmatch(text) or len(text) > 20:  # 64 bits have 19 digits
         return False
     bounds = {"int": 2**31, "long": 2**63, "timestamp_ms": 2**63}

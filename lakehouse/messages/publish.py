@@ -145,28 +145,31 @@ def _publish_file(
             failures.append(result)
 
     sent = 0
-    for key, event_time, value, properties, topic in outgoing:
-        name = topic or address.names[0]
-        if name not in producers:
-            producers[name] = client.create_producer(
-                name,
-                block_if_queue_full=True,
-                max_pending_messages=20_000,
-                batching_enabled=True,
-                batching_max_messages=2_000,
-                batching_max_publish_delay_ms=5,
-                compression_type=pulsar.CompressionType.LZ4,
+    try:
+        for key, event_time, value, properties, topic in outgoing:
+            name = topic or address.names[0]
+            if name not in producers:
+                producers[name] = client.create_producer(
+                    name,
+                    block_if_queue_full=True,
+                    max_pending_messages=20_000,
+                    batching_enabled=True,
+                    batching_max_messages=2_000,
+                    batching_max_publish_delay_ms=5,
+                    compression_type=pulsar.CompressionType.LZ4,
+                )
+            producers[name].send_async(
+                *(value, confirmed, dict(properties) or None),
+                partition_key=key,
+                event_timestamp=event_time,
             )
-        producers[name].send_async(
-            *(value, confirmed, dict(properties) or None),
-            partition_key=key,
-            event_timestamp=event_time,
-        )
-        sent += 1
-        if sent % REPORT_EVERY == 0:
-            progress(sent)
+            sent += 1
+            if sent % REPORT_EVERY == 0:
+                progress(sent)
+    finally:  # also if a row ends the command: those before it have been sent
+        for producer in producers.values():
+            producer.flush()
     for producer in producers.values():
-        producer.flush()
         producer.close()
     if failures:
         message = (
@@ -202,7 +205,7 @@ def messages(
         SettingsError: the file is not UTF-8.
     """
     try:
-        with file.open(encoding="utf-8", newline="") as lines:
+        with file.open(encoding="utf-8-sig", newline="") as lines:  # spreadsheets write a mark
             rows = csv.DictReader(lines)
             try:
                 encoder = RowEncoder(topic, rows.fieldnames or [], str(file), address)

@@ -112,7 +112,7 @@ def publish_table(
 
 
 def changes_of(spark: SparkSession, table: Table, form: Form) -> DataFrame:
-    """The stream of a table's change feed, once it is known to fit what is to be sent.
+    """The stream of a table's change feed, after a check that it fits what is to be sent.
 
     Raises:
         SettingsError: the table does not exist, has no change data feed, or does not fit the form.
@@ -171,9 +171,9 @@ def as_messages(changes: DataFrame, form: Form) -> DataFrame:
     """
     columns = _sent(changes, form)
     extra = {*form.properties.values(), *([form.event_time] if form.event_time else [])}
-    row = F.struct(*columns, *sorted(extra - {*columns}))
+    row = F.struct(*map(_column, [*columns, *sorted(extra - {*columns})]))
     is_old = F.col("_change_type").isin("delete", "update_preimage")
-    key = [F.col(name) for name in form.key]
+    key = [*map(_column, form.key)]
     # Rows of a key come to one task, and stay there when they are grouped.
     found = (
         _shown(changes, form)
@@ -223,6 +223,11 @@ def as_messages(changes: DataFrame, form: Form) -> DataFrame:
     )
 
 
+def _column(name: str) -> Column:
+    """A column, whose name may have dots."""
+    return F.col(identifier(name))
+
+
 def _twice(form: Form, key: Column) -> Column:
     """The error about a key that several rows have, in the form that `failures.py` understands."""
     kind = f"{SettingsError.__module__}.{SettingsError.__qualname__}"
@@ -234,7 +239,7 @@ def _twice(form: Form, key: Column) -> Column:
 
 
 def _shown(changes: DataFrame, form: Form) -> DataFrame:
-    """The changes of rows that readers see and that meet the condition. Others are as absent."""
+    """The changes of rows that readers see and that meet the condition; the others are left out."""
     conditions = [F.expr(form.where)] if form.where else []
     for name in hiding_columns(_columns(changes)):
         is_flag = isinstance(changes.schema[name].dataType, BooleanType)
@@ -268,17 +273,17 @@ def _check(changes: DataFrame, table: str, form: Form) -> None:
         for name in names:
             if name not in there:
                 message = (
-                    f"{_where(form, what)}the table {table} has no column '{name}' for "
+                    f"{_where(form, what)}The table {table} has no column '{name}' for "
                     f"'{what}'. Its columns are {', '.join(there)}."
                 )
-                raise SettingsError(message[0].upper() + message[1:])
+                raise SettingsError(message)
     if form.op in _sent(changes, form):
         how = "in 'deletes'" if form.sink else "with --op"
         message = (
-            f"{_where(form, 'deletes')}the table {table} already has a column '{form.op}'. Choose "
+            f"{_where(form, 'deletes')}The table {table} already has a column '{form.op}'. Choose "
             f"another name for the field of changes {how}."
         )
-        raise SettingsError(message[0].upper() + message[1:])
+        raise SettingsError(message)
     try:
         _ = as_messages(changes, form).schema
     except PySparkException as error:
@@ -287,7 +292,7 @@ def _check(changes: DataFrame, table: str, form: Form) -> None:
 
 
 def _where(form: Form, key: str) -> str:
-    """Where a sink is declared, as the begin of an error; empty for a command."""
+    """Where a sink is declared, as the beginning of an error; empty for a command."""
     return f"publish.{form.sink}.{key}: " if form.sink else ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from lake.topics.field_type import FieldType
 from lake.topics.nested import Place, Tree, leaves, shown
 from lake.topics.topic import ELEMENTS, Rule, Topic
-from lakehouse.messages.encode import NO_PROPERTIES, Encoded, carried, key_fields
+from lakehouse.messages.encode import NO_PROPERTIES, Encoded, carried, is_unicode, key_fields
 from lakehouse.messages.json_types import Number, accepts_key, milliseconds, misfit, read_object
 from pulsar_spark.errors import LakehouseError
 
@@ -122,7 +122,7 @@ def _row(topic: Topic, message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     op = message.get("op")
     if op == "t":
         return "t", {}
-    if op not in SIDES:
+    if not isinstance(op, str) or op not in SIDES:
         text = f"has the op {_shown(op)}, which is not one of {', '.join(SIDES)}, t"
         raise ValueError(text)
     row = message.get(SIDES[op])
@@ -223,7 +223,11 @@ def _key(topic: Topic, values: dict[str, Any], op: str) -> str | None:
     if missing:
         what = f"{topic.name}: {_fields(missing)} missing, so there is no message key."
         raise RecordError(what, "Add the field, or set --key.")
-    return "|".join(_text(values[name]) for name in names)
+    key = "|".join(_text(values[name]) for name in names)
+    if not is_unicode(key):
+        what = f"the message key {key!a} has half of a surrogate pair, which a key cannot have"
+        raise _error(topic, what)
+    return key
 
 
 def _event_time(topic: Topic, values: dict[str, Any]) -> int | None:
@@ -244,7 +248,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as in an error, with the marks that tell a string from a number."""
+    """A value for an error, with quotes around a string, so that it differs from a number."""
     if value is None:
         return "null"
     if isinstance(value, dict | list):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rich.live import Live
+from rich.text import Text
 
 from lake.streams.job import stop_signal
 from lakehouse.operate.status import COLUMNS, TableStatus
@@ -36,7 +37,7 @@ def watch(look: Callable[[], Sequence[TableStatus]], every: float) -> None:
                 trouble = f"\n{error}"
             rows = [[*line.cells(now), rates.get(line.table)] for line in lines]
             table = as_table([*COLUMNS, RATE], rows, width=out.width)
-            table.caption = f"{now:%H:%M:%S} UTC. Press Ctrl-C to stop.{trouble}"
+            table.caption = Text(f"{now:%H:%M:%S} UTC. Press Ctrl-C to stop.{trouble}")
             if live:
                 live.update(table, refresh=True)
             else:

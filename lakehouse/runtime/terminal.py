@@ -7,6 +7,7 @@ import csv
 import datetime as dt
 import io
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from lake.settings.log_format import is_json
 from lakehouse.runtime.context import Form
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from lakehouse.runtime.jars import Progress as JarProgress
 
 NARROWEST = 8  # characters of a column whose words are broken
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # but tabs and line breaks
 
 log = structlog.get_logger()
 
@@ -122,7 +125,7 @@ def as_table(
         width: the characters of a line.
     """
     table = Table(title=title, title_justify="left", title_style="bold")
-    texts = [[_text(value) for value in row] for row in rows]
+    texts = [[printable(_text(value)) for value in row] for row in rows]
     widths = _widths(columns, [[row[n] for row in texts] for n in range(len(columns))], width)
     for number, column in enumerate(columns):
         right = any(_is_number(row[number]) for row in rows)
@@ -132,9 +135,14 @@ def as_table(
             overflow="fold",
             width=widths[number] if widths else None,
         )
-    for text in texts:
-        table.add_row(*text)
+    for row in texts:
+        table.add_row(*map(Text, row))  # not as strings, in which `[true]` would be markup
     return table
+
+
+def printable(text: str) -> str:
+    """A text with escapes for the characters by which it could control a terminal."""
+    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _widths(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int] | None:

@@ -246,12 +246,22 @@ class Exporter:
             )
 
     def _write_all(self, writer: Writer, target: Target, arrow: ArrowTable) -> int:
-        """Write all rows of a version, and delete those that it does not have."""
+        """Write all rows of a version, and delete those that it does not have.
+
+        Raises:
+            SettingsError: two rows have the same key.
+        """
         count = 0
         for rows in self._all_rows(target, arrow):
             writer.keep_only(rows.select(list(target.key)))
             writer.apply(rows, rows.select(list(target.key)).slice(0, 0))
             count += rows.num_rows
+        if writer.has_repeated_keys():  # each row would have replaced the one before
+            message = (
+                f"export.{self._sink.name}.key: several rows of {self._source.full_name} have the "
+                f"same values in the key ({', '.join(target.key)})."
+            )
+            raise SettingsError(message, "Name all columns that identify a row.")
         writer.delete_others()
         return count
 
@@ -346,8 +356,7 @@ class Exporter:
     def _is_shown(self, rows: pa.Table) -> pa.ChunkedArray:
         """For each row, whether readers see it; see `publish_table`."""
         found = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
-        hidden = hiding_columns(self._source_names)
-        for name in hidden:
+        for name in hiding_columns(self._source_names):
             kind = rows[name].type
             is_hidden = rows[name] if pa.types.is_boolean(kind) else pc.is_valid(rows[name])
             found = pc.and_(found, pc.invert(pc.fill_null(is_hidden, False)))
@@ -390,7 +399,7 @@ class Exporter:
                 message = f"The sink {self._sink.name} has no connection."
                 raise SettingsError(message)
             self._target = open_target(self._connection, self._sink, columns)
-            self._source_names = arrow.names
+        self._source_names = arrow.names
         return self._target
 
     def _definition(self, target: Target) -> str:

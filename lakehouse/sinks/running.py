@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -78,6 +77,4 @@ def run_sinks(
 
 def declared(lake: Lake) -> tuple[list[Publish], list[Export]]:
     """All sinks of the topic file; none if it declares none."""
-    with contextlib.suppress(SettingsError):
-        return chosen(lake.topics)
-    return [], []
+    return [*lake.topics.publish.values()], [*lake.topics.export.values()]

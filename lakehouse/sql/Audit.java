@@ -19,6 +19,7 @@ import org.apache.hive.service.cli.operation.Operation;
  */
 public class Audit {
     private static final int MOST = 100000;
+    private static final int LONGEST = 20000; // `audit.py` keeps less
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final Map running = new ConcurrentHashMap(); // by handle
@@ -101,7 +102,9 @@ public class Audit {
             this.begun = begun;
             values.put("user", user);
             values.put("role", role);
-            values.put("statement", statement);
+            // A flood of long statements cannot fill the memory either.
+            values.put("statement", statement.length() <= LONGEST ? statement
+                : statement.substring(0, LONGEST));
             values.put("address", TSetIpAddressProcessor.getUserIpAddress());
         }
 

@@ -12,7 +12,6 @@ import threading
 from typing import Any
 
 import structlog
-from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from gold.records import append_record
@@ -23,6 +22,7 @@ from lake.tables.spec import TableSpec
 from pulsar_spark.schema import Column
 
 WRITE_SECONDS = 5
+MOST_WAITING = 100_000  # statements that are kept while the table cannot be written
 LONGEST = 4000  # characters of a statement
 
 STATEMENTS = TableSpec(
@@ -47,7 +47,9 @@ STATEMENTS = TableSpec(
 # are hidden like values.
 VALUE = re.compile(
     r"""
-    --[^\n]* | /\*.*?(?:\*/|\Z)                       # comments
+    --(?:\\\n|[^\n])*                                 # comments; a backslash continues them
+    | /\*(?:(?!/\*|\*/).)*\*/ | /\*.*                 # with a comment inside, hide all that follows
+    | (?<=(?<!\w)[rR])(?:'[^']*(?:'|\Z)|"[^"]*(?:"|\Z))  # raw strings, in which \ means itself
     | '(?:\\.|''|[^'\\])*(?:'|\Z)                     # strings, also those that do not end
     | "(?:\\.|""|[^"\\])*(?:"|\Z)
     | (?P<name>`\w+`) | `(?:``|[^`])*(?:`|\Z)         # names; others than of letters and digits
@@ -96,15 +98,15 @@ class AuditLog:
         self._write([*waiting, *map(record, server.endedStatements())])
 
     def _write(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Append rows. Returns those that could not be written, to be tried again."""
+        """Append rows. Returns those to try again if they could not be written."""
         if not rows:
             return []
         days = self._lake.settings.sql_audit_days
         try:
             append_record(self._lake.table(STATEMENTS), rows, "begun_at", days)
-        except (DeltaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - otherwise the thread, and so the audit, would end
             log.warning("audit_not_written", statements=len(rows), reason=str(error))
-            return rows
+            return rows[-MOST_WAITING:]
         return []
 
 

@@ -9,7 +9,6 @@ import structlog
 
 from lake.settings.settings import LakeSettings
 from lakehouse.sql.guard import write_key_store
-from pulsar_spark.errors import SettingsError
 
 CHECK_SECONDS = 10
 
@@ -44,7 +43,7 @@ class CertificateWatch:
             return False
         try:
             self._with_key_store(self.tls.renew)
-        except SettingsError as error:
+        except Exception as error:  # noqa: BLE001 - otherwise no later certificate would be used
             log.warning("certificate_not_renewed", reason=str(error))
             return False
         self._seen = versions

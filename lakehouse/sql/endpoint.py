@@ -59,7 +59,7 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
 
     Raises:
         SettingsError: the port is in use, the endpoint would be open to other machines, or a file
-            for TLS or passwords is missing or invalid.
+            for TLS or passwords, also one of our own client, is missing or invalid.
         SqlError: the endpoint did not start within `START_SECONDS`.
     """
     require_free_port(settings.sql_port, "LAKEHOUSE_SQL_PORT")
@@ -73,8 +73,10 @@ def start_endpoint(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
             wait=wait_fixed(0.1),
             reraise=True,
         )(answers, settings)
-    except TTransportException as error:
+    except BaseException as error:
         endpoint.stop()
+        if not isinstance(error, TTransportException):
+            raise
         message = f"The SQL endpoint did not start on port {settings.sql_port}: {error}."
         raise SqlError(message) from error
     return endpoint
@@ -123,7 +125,7 @@ def _start_guarded(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
 
 @contextmanager
 def _configured(spark: SparkSession, configuration: dict[str, str]) -> Iterator[None]:
-    """Configure HiveServer2 while it starts, and not longer: any client can read it with SQL."""
+    """Configure HiveServer2 only while it starts, because clients can read its settings by SQL."""
     hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()  # noqa: SLF001
     # Otherwise a thread reuses the configuration of the first endpoint that it started.
     spark._jvm.org.apache.hadoop.hive.ql.session.SessionState.detachSession()  # type: ignore[union-attr]  # noqa: SLF001
@@ -137,7 +139,7 @@ def _configured(spark: SparkSession, configuration: dict[str, str]) -> Iterator[
 
 
 def answers(settings: LakeSettings) -> None:
-    """Check that the endpoint answers a client, be it by a refusal.
+    """Check that the endpoint answers a client, even if it refuses the client.
 
     Raises:
         TTransportException: it does not.

@@ -125,7 +125,7 @@ def hive_configuration(settings: LakeSettings) -> dict[str, str]:
 
 
 def unlimited_users(settings: LakeSettings) -> tuple[str, str] | None:
-    """Who has all rights without having been given them: description and remedy; None if nobody.
+    """Users who are owners although nobody made them so: description and remedy; None if none.
 
     For `lakehouse up` and `doctor`. The file of users may be from before there were roles.
 

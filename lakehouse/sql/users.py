@@ -49,13 +49,15 @@ def read_users(settings: LakeSettings) -> dict[str, User]:
     """The users by name, empty if there is no file yet.
 
     Raises:
-        SettingsError: other users may read the file, or a line is not a valid user.
+        SettingsError: other users may read the file, or a line is not a valid user, or one that was
+            there before.
     """
     file = users_file(settings)
     if not file.exists():
         return {}
     users = {}
-    for number, line in enumerate(require_private(SETTING, file).read_text().splitlines(), 1):
+    text = require_private(SETTING, file).read_text("utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
         name, _, stored = line.partition(":")
         match = LINE.fullmatch(stored)
         if match is None:
@@ -64,6 +66,9 @@ def read_users(settings: LakeSettings) -> dict[str, User]:
                 "`lakehouse sql-user add` writes."
             )
             raise SettingsError(what, "Remove the line and add the user again.")
+        if name in users:
+            what = f"{SETTING}: line {number} of {file} has the user '{name}' a second time."
+            raise SettingsError(what, "Remove one of the lines. The endpoint uses the first one.")
         users[name] = User(match[1], match[2])  # type: ignore[arg-type]
     return users
 
@@ -134,11 +139,16 @@ def generated_password(file: Path) -> str:
     """The password in a private file, which is generated if there is no file yet.
 
     Raises:
-        SettingsError: others can read the file, or it is empty.
+        SettingsError: others can read the file, or it is empty or cannot be written.
     """
-    if not file.exists():
-        write_durably(file, f"{secrets.token_urlsafe(32)}\n", mode=PRIVATE)
-    return secret_text("--generate", file)
+    path = file.expanduser()
+    if not path.exists():
+        try:
+            write_durably(path, f"{secrets.token_urlsafe(32)}\n", mode=PRIVATE)
+        except OSError as error:
+            what = f"--generate: {path} cannot be written ({error.strerror})."
+            raise SettingsError(what, "Make its folder, or name another file.") from error
+    return secret_text("--generate", path)
 
 
 def hashed(password: str) -> str:

@@ -1,6 +1,9 @@
 """Tests gold, built by real dbt through a real endpoint, against plain Python on one lake."""
 
+import datetime as dt
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,13 +18,13 @@ from gold_checks import assert_gold_is_right, published, versions
 from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
 
-from gold.build import PreparedBuild, build_gold
+from gold.build import PASSED, PreparedBuild, build_gold
 from gold.dbt.process import target_path
 from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.refresh import keep_fresh
-from gold.tables import RUNS, last_published
+from gold.tables import RUNS, GoldSnapshot, last_published
 from lake.settings.settings import SHOP_DBT, LakeSettings, load_settings
 from lake.tables.lake import Lake
 from silver.audit.snapshots import latest_snapshot
@@ -194,7 +197,52 @@ def test_results_without_a_model_are_refused(tmp_path: Path) -> None:
     log = tmp_path / "dbt.log"
     build = PreparedBuild(Lake(settings), dbt, "id", process, tmp_path, log, "nothing", False)
     with pytest.raises(GoldError, match="'nothing' selects no model"):
-        build._run_dbt([], results)  # noqa: SLF001 - what precedes it needs an endpoint
+        build._run_dbt([], results, tests_are_known=False)  # noqa: SLF001 - what precedes it needs an endpoint
+
+
+class NoDbt:
+    """A waiting dbt that ends without results, and notes what it was told."""
+
+    returncode = 2
+    told: Any = None
+
+    def communicate(self, line: bytes) -> None:
+        self.told = json.loads(line)
+
+
+def test_tests_that_change_while_dbt_waits_are_not_known_to_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(SHOP_DBT, project, ignore=shutil.ignore_patterns("target", "logs"))
+    settings = load_settings(home=tmp_path / "home", dbt_project=project)
+    lake, target = Lake(settings), tmp_path / "target"
+    target.mkdir()
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    before = GoldSnapshot(at, 1, {}, {}, {}, "p")
+    monkeypatch.setattr("gold.build.last_published", lambda _: before)
+    monkeypatch.setattr("gold.build.endpoint_running", lambda _: True)
+    monkeypatch.setattr("gold.build.protection", lambda _: {})
+    log = tmp_path / "dbt.log"
+    log.touch()
+
+    def are_known() -> bool:
+        process: Any = NoDbt()
+        dbt = DbtProject.of(settings)
+        build = PreparedBuild(lake, dbt, "id", process, target, log, None, full_refresh=False)
+        with pytest.raises(GoldError, match="dbt did not run"):
+            build.run()
+        return bool(process.told[1]["LAKEHOUSE_TESTS_KNOWN"] == "true")
+
+    assert not are_known()
+    passed = f"{at.isoformat()} {DbtProject.of(settings).checksum_of_tests()}"
+    (target / PASSED).write_text(passed)
+    assert are_known()
+    before = replace(before, published_at=at + dt.timedelta(seconds=1))
+    assert not are_known(), "other tables may not have passed them"
+    before = replace(before, published_at=at)
+    (project / "tests" / "new.sql").write_text("select 1")
+    assert not are_known()
 
 
 @pytest.mark.nightly

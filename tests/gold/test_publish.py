@@ -80,6 +80,34 @@ def test_a_mart_that_is_no_longer_built_is_dropped(lake: Lake, said: list[str]) 
     assert "mails" not in lake.tables("gold")
 
 
+def test_a_killed_publication_is_made_good_by_the_next(
+    lake: Lake, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQL clients then find the new mart, and no longer the old one."""
+    build(lake, "sales", 1)
+    build(lake, "mails", 2)
+    before = release(lake, ["sales", "mails"])
+    build(lake, "calls", 3)
+    begun = dict(before.built_versions)
+    for statement in ("CREATE TABLE", "DROP TABLE"):
+
+        def killed(_: object, sql: str, at: str = statement) -> None:
+            if sql.startswith(at):
+                raise KeyboardInterrupt
+            said.append(sql)
+
+        monkeypatch.setattr("gold.publish.query_endpoint", killed)
+        with pytest.raises(KeyboardInterrupt):
+            release(lake, ["sales", "calls"], begun)
+    del said[:]
+    monkeypatch.setattr("gold.publish.query_endpoint", lambda _, sql: said.append(sql))
+    release(lake, ["sales", "calls"], begun)
+    assert [" ".join(sql.split()[:2]) for sql in said] == ["CREATE TABLE", "DROP TABLE"]
+    assert "`gold`.`calls`" in said[0]
+    assert said[1] == "DROP TABLE IF EXISTS `gold`.`mails`"
+    assert [*lake.tables("gold")] == ["calls", "cuts", "sales"]
+
+
 def test_readers_of_an_unchanged_mart_see_no_new_version(lake: Lake) -> None:
     build(lake, "sales", 1)
     before = release(lake, ["sales"])

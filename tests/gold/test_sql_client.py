@@ -1,12 +1,21 @@
-"""Tests what the client of the SQL endpoint refuses before it sends a password."""
+"""Tests what the client of the SQL endpoint refuses before it sends a password, and its errors."""
 
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import SecretStr
+from pyhive import hive
 
-from gold.sql_client import connect, credentials, is_loopback
+from gold.sql_client import (
+    SqlError,
+    connect,
+    credentials,
+    endpoint_running,
+    is_loopback,
+    query_endpoint,
+)
 from lake.settings.settings import LakeSettings, load_settings
 from pulsar_spark.errors import SettingsError
 
@@ -46,3 +55,22 @@ def test_a_password_leaves_the_machine_only_over_tls(settings: LakeSettings) -> 
     update = {"sql_host": "192.0.2.1", "sql_password": SecretStr(PASSWORD)}
     with pytest.raises(SettingsError, match="192.0.2.1 as plain text.*LAKEHOUSE_SQL_TLS"):
         connect(settings.model_copy(update=update))
+
+
+def test_a_refused_session_and_a_lost_connection_are_errors_for_people(
+    settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SqlError, match=r"127\.0\.0\.1:1 does not answer"):
+        query_endpoint(settings.model_copy(update={"sql_port": 1}), "select 1")
+    monkeypatch.setattr("gold.sql_client.TSocket.open", lambda _: None)
+
+    def refuse(**_: object) -> None:
+        raise hive.OperationalError(SimpleNamespace(status=SimpleNamespace(errorMessage=said)))
+
+    monkeypatch.setattr("gold.sql_client.hive.Connection", refuse)
+    said = "lakehouse.Access$AccessDenied: The role 'reader' may not open more than 100 sessions"
+    with pytest.raises(SqlError, match="^The role 'reader' may not open"):
+        query_endpoint(settings, "select 1")
+    said = ""
+    with pytest.raises(SqlError, match="gave no reason"):
+        endpoint_running(settings)

@@ -34,7 +34,6 @@ CREATE TABLE IF NOT EXISTS {refused} (
   refused_at timestamp with time zone NOT NULL DEFAULT now(), PRIMARY KEY (target, key)
 )""",
 )
-# Columns in which NULL or a lack of a row means that nothing is known.
 READ = "SELECT definition, source, table_id, version, written_at, refused FROM {positions} "
 
 

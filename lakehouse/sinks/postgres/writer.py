@@ -91,6 +91,16 @@ class Writer:
         usable = _storable(keys)
         self._each(usable, "write", lambda part: self._copy(PRESENT, part), keep_refused=False)
 
+    def has_repeated_keys(self) -> bool:
+        """Whether a key has been given to `keep_only` twice."""
+        from psycopg import sql
+
+        repeated = sql.SQL("SELECT FROM {} GROUP BY {} HAVING count(*) > 1").format(
+            sql.Identifier(PRESENT), self._key
+        )
+        found = self._connection.execute(sql.SQL("SELECT EXISTS ({})").format(repeated)).fetchone()
+        return bool(found and found[0])
+
     def delete_others(self) -> None:
         """Delete the rows whose key is not present."""
         from psycopg import sql

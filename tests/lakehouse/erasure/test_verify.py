@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 from personal import hashed, protection
@@ -85,6 +86,31 @@ def test_values_and_keys_are_found_in_columns_logs_and_texts(settings: LakeSetti
         "_checkpoints": {"emailAddress"},
         "logs": {"firstName", "key"},
     }
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.string(), pa.large_string(), pa.string_view(), pa.binary_view()),
+        *(pa.binary(len(ADDRESS)), pa.dictionary(pa.int8(), pa.string())),
+        *(pa.list_(pa.string(), 1), pa.struct([("x", pa.large_list(pa.string_view()))])),
+    ],
+    ids=str,
+)
+def test_values_are_found_in_columns_of_any_type(settings: LakeSettings, kind: pa.DataType) -> None:
+    value: object = ADDRESS
+    if pa.types.is_fixed_size_list(kind):
+        value = [ADDRESS]
+    elif pa.types.is_struct(kind):
+        value = {"x": [ADDRESS]}
+    elif "binary" in str(kind):
+        value = ADDRESS.encode()
+    folder = Path(settings.table_path("silver", "other"))
+    folder.mkdir(parents=True)
+    rows = pa.table({"n": pa.array([value], kind)})
+    pq.write_table(rows, folder / "x.parquet", compression="gzip", write_statistics=False)
+    assert ADDRESS.encode() not in (folder / "x.parquet").read_bytes()
+    assert found(settings) == {"silver.other": {"emailAddress"}}
 
 
 def test_the_same_number_or_a_longer_word_is_not_the_person(settings: LakeSettings) -> None:

@@ -1,6 +1,7 @@
 """Tests the topic file that is drafted from topics of a real broker."""
 
 import json
+import sys
 from pathlib import Path
 
 import pulsar
@@ -11,9 +12,16 @@ from topic import LiveTopic, Outgoing
 from lake.settings.settings import LakeSettings, load_settings
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.init import init
-from lakehouse.messages.draft import draft
+from lakehouse.messages.consume import Received
+from lakehouse.messages.draft import _declaration, _found, draft
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.errors import SettingsError
+from pulsar_spark.offsets import Position
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 class Named(LiveTopic):
@@ -173,3 +181,25 @@ def test_a_namespace_without_topics_is_refused(settings: LakeSettings, broker: B
     LiveTopic(settings, "empty", 1)
     with pytest.raises(SettingsError, match="has a message or a schema to draft from"):
         draft(settings)
+
+
+def message(payload: str) -> Received:
+    return Received(-1, Position(1, 0, 0), "k", 1, None, payload.encode(), None)
+
+
+def test_odd_names_give_a_file_that_can_be_read() -> None:
+    odd = {"a\nb = 1": [1, "x"], "c\x7fd": 1, 'e"f': 1, "g.h": 1, "\ud800": 1, "i j": {"k": 2}}
+    found = _found([], [message(json.dumps({"id": 1, **odd}))])
+    text = _declaration("t", 'persistent://p/d/o"d\\d', found, [], 1)
+    read = tomllib.loads(text)["topics"]["t"]
+    assert read["topic"] == 'o"d\\d'
+    assert [*read["fields"]] == ["id", "g_h", "i_j_k"]
+    assert "# a?b = 1: its values are list" in text
+    text.encode()
+
+
+@pytest.mark.parametrize("data", ['{"type": "string"}', '{"type": "object"}', '["null"]', "?"])
+def test_a_schema_that_is_no_record_is_drafted_from_the_sample(data: str) -> None:
+    payloads = ['{"id": 1}', "[" * 100_000]
+    found = _found([{"version": 0, "type": "JSON", "data": data}], [*map(message, payloads)])
+    assert {name: field.kind for name, field in found.fields.items()} == {"id": "long"}

@@ -3,7 +3,10 @@
 import csv
 import datetime as dt
 import json
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -267,6 +270,32 @@ def test_the_same_seed_gives_the_same_bytes_and_a_new_topic_does_not_change_the_
         assert one != other
 
 
+@pytest.mark.programs
+def test_each_process_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The order of a set of texts depends on the process."""
+    text = """
+[topics.t]
+kind = "changelog"
+key = ["id"]
+delete = { field = "ending", equals = "gone" }
+truncate = { field = "clearing", equals = "all" }
+fields = { id = "long", ending = "string", clearing = "string" }
+"""
+    declared(tmp_path, text)
+    program = """
+import sys
+from pathlib import Path
+from lake.topics.topic_file import load_topics
+from lakehouse.messages.generate import generate
+generate(load_topics(Path("topics.toml")), Path(sys.argv[1]), 0.002)
+"""
+    for seed in ("1", "2"):  # of which the order of the two fields differs
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", program, seed]
+        subprocess.run(command, check=True, env=environment, cwd=tmp_path)
+    assert (tmp_path / "1" / "t.csv").read_bytes() == (tmp_path / "2" / "t.csv").read_bytes()
+
+
 def test_a_scale_of_1_gives_5000_keys_and_50000_events(tmp_path: Path) -> None:
     """A tenth of the scale gives a tenth of both, and takes a tenth of the time."""
     assert (KEYS, EVENTS) == (5_000, 50_000)
@@ -517,7 +546,7 @@ def test_rows_for_several_topics_name_the_one_that_they_are_sent_to(tmp_path: Pa
         (
             "visits",
             "is read from several topics, but has no field with from_message = 'topic', whose "
-            "values would tell where to send each row.",
+            "values would say where to send each row.",
         ),
     ]
     assert {row["device"] for row in rows(tmp_path / "readings.csv")} == {

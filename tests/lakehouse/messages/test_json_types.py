@@ -133,6 +133,7 @@ def test_a_text_that_is_no_object_is_refused_with_the_reason(text: str, says: st
         ("struct<a: long>", "[]", "v"),
         ("map<string, map<string, int>>", '{"x": {"y": 1}, "z": {"w": 1.0}}', "v.z.w"),
         ("map<string, float>", '{"x": 3.5e38}', "v.x"),
+        ("array<float>", f"[1e-{'9' * 20}, 0e{'9' * 20}, 1e{'9' * 20}]", "v[2]"),
     ],
 )
 def test_the_first_part_that_does_not_fit_has_a_place(

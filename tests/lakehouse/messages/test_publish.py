@@ -9,6 +9,7 @@ from topic import declared
 
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
+from lakehouse.messages.consume import Tail
 from lakehouse.messages.encode import EncodeError, RowError
 from lakehouse.messages.publish import (
     REPORT_EVERY,
@@ -141,6 +142,25 @@ def test_a_cell_that_no_csv_reader_accepts_is_refused_by_its_line(
         list(messages(topic, tmp_path / "people.csv", on_bad=lambda *_: None))
 
 
+def test_a_file_may_begin_with_the_mark_of_a_spreadsheet(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_bytes(b"\xef\xbb\xbfid,name\r\n 07,Zo\xc3\xab\r\n")
+    [message] = messages(lake.topics.topics["people"], tmp_path / "people.csv")
+    assert message.value.decode() == '{"id":7,"name":"Zo\\u00eb"}'
+    assert message.key == "7", "as in the payload"
+
+
+def test_the_rows_before_one_that_ends_the_command_are_sent(
+    broker: Broker, lake: Lake, tmp_path: Path
+) -> None:
+    create_topics(lake)
+    rows = "".join(f"{n},a\n" for n in range(500))
+    (tmp_path / "people.csv").write_text(f"id,name\n{rows}no number,a\n")
+    with pytest.raises(RowError, match="people.csv:502"):
+        publish(lake, tmp_path)
+    with Tail(lake.settings, lake.address("people").names[0]) as tail:
+        assert len(tail.newest(1000)) == 500
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "says"),
     [
@@ -150,6 +170,7 @@ def test_a_cell_that_no_csv_reader_accepts_is_refused_by_its_line(
         (b"id,name\n1,\xff\n", SettingsError, "is not UTF-8 .*Convert it"),
         (b"id,name\none,a\n", RowError, "people.csv:2: column 'id' has 'one'"),
         (b"name\na\n", EncodeError, "has no column 'id'"),
+        (b"id,name,id\n1,a,2\n", EncodeError, "has the column 'id' twice"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_by_its_line(

@@ -17,7 +17,7 @@ from lake.settings.settings import LakeSettings
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
 from lakehouse.messages.publish import create_topics
-from lakehouse.messages.publish_table import Form, publish_table
+from lakehouse.messages.publish_table import Form, as_messages, publish_table
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import SettingsError
@@ -298,3 +298,12 @@ def test_a_table_that_cannot_be_published_is_refused(lake: ShopLake, table: Delt
         f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
     )
     refused("has no change data feed. Turn it on: .*enableChangeDataFeed = true")
+
+
+def test_names_may_have_dots_and_backticks(spark: SparkSession) -> None:
+    kinds = "_change_type string, _commit_version bigint, _commit_timestamp timestamp"
+    row = ("x", "v", "insert", 1, dt.datetime(2026, 1, 1))  # noqa: DTZ001 - any time
+    feed = spark.createDataFrame([row], f"`k.1` string, `a``b.c` string, {kinds}")
+    [sent] = as_messages(feed, Form(["k.1"], properties={"p": "a`b.c"})).collect()
+    assert (sent.key, sent.properties) == ("x", {"p": "v"})
+    assert json.loads(sent.payload) == {"op": "c", "k.1": "x", "a`b.c": "v"}

@@ -155,6 +155,16 @@ def test_a_text_that_silver_would_not_read_as_meant_is_refused(topics: dict[str,
             checked(topics["sales"], broken)
 
 
+def test_a_key_of_half_a_character_or_an_op_that_is_no_text_is_refused(
+    topics: dict[str, Topic],
+) -> None:
+    with pytest.raises(RecordError, match=r"the message key '\\ud83d\|1' has half of a surrogate"):
+        checked(topics["sales"], json.dumps({**SALE, "shopId": "\ud83d", "number": 1}))
+    for op in ([], {}, 1, None, True):
+        with pytest.raises(RecordError, match="has the op .*, which is not one of c, u, r, d, t"):
+            checked(topics["rows"], json.dumps({"op": op, "after": {"id": 1}}))
+
+
 def test_a_delete_needs_only_key_and_sequence_and_a_truncation_only_the_sequence(
     topics: dict[str, Topic],
 ) -> None:

@@ -100,3 +100,12 @@ def test_a_word_longer_than_the_line_is_folded() -> None:
     lines = lines_of(("a", "b"), [("x" * 100, "y")], 40)
     assert max(map(len, lines)) <= 40
     assert "".join(lines).count("x") == 100
+
+
+def test_cells_are_neither_markup_nor_commands_for_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cells = ("[true]", "[null, 1]", "[/x]", "[bold]a", "a\x1b[31mb\x07\r\x9b", "\udc80")
+    print_rows(("value",), [(cell,) for cell in cells])
+    shown = [line.strip("│ ") for line in capsys.readouterr().out.splitlines()[3:-1]]
+    assert shown == [*cells[:4], "a\\x1b[31mb\\x07\\r\\x9b", "\\udc80"]

@@ -224,6 +224,16 @@ def test_a_delete_that_is_refused_is_a_dead_letter_until_it_can_be_done(make: Ma
     assert sink.refused() == []
 
 
+def test_a_key_that_does_not_identify_a_row_is_refused(make: Make) -> None:
+    sink = make()
+    sink.write(rows((1, "a"), (2, "b"), (1, "c"), (None, "d"), (None, "e")))
+    with pytest.raises(SettingsError, match=r"copy\.key: several rows of gold\.source .*\(id\)"):
+        sink.export()
+    sink.delta.delete("name = 'c'")
+    sink.export()
+    assert {row["id"] for row in sink.query("SELECT id FROM public.target")} == {1, 2}
+
+
 def test_a_unique_value_may_move_from_row_to_row(make: Make) -> None:
     sink = make()
     sink.query(TARGET)

@@ -228,7 +228,7 @@ def test_what_cannot_be_published_is_refused_when_the_sink_starts(
         f"ALTER TABLE delta.`{known}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     )
     refused(
-        mart.replace('"id"', '"nr"'), r"Publish\.m\.key: the table gold.mart has no column 'nr'"
+        mart.replace('"id"', '"nr"'), r"publish\.m\.key: The table gold.mart has no column 'nr'"
     )
     refused(mart + 'event_time = "when"', r"no column 'when' for 'event_time'")
     refused(mart + 'where = "m > 1"', "sink 'm' has a 'where' that uses 'm'")

@@ -1,10 +1,16 @@
-"""Tests what the audit of statements keeps of a statement. `test_access.py` tests the table."""
+"""Tests what the audit of statements keeps, and when. `test_access.py` tests it at an endpoint."""
 
 import json
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
-from lakehouse.sql.audit import record, without_values
+from lake.settings.settings import load_settings
+from lakehouse.sql.audit import AuditLog, record, without_values
 
 
 @pytest.mark.parametrize(
@@ -22,6 +28,9 @@ from lakehouse.sql.audit import record, without_values
         ("select * from t2 where x1 = 3", "select * from t2 where x1 = ?"),
         ("set spark.hadoop.fs.s3a.secret.key=Anna", "set spark.hadoop.fs.s3a.secret.key= ?"),
         ("select date'2026-01-01', X'4142', r'Anna'", "select date?, X?, r?"),
+        (r"select r'\', 'Anna', R" + '"\\", "Anna"', "select r?, ?, R?, ?"),
+        ("select 1 -- a \\\nAnna\n from t", "select ? ? from t"),
+        ("select 1 /* a /* b */ Anna */ from t", "select ? ?"),
     ],
 )
 def test_no_value_of_a_statement_is_kept(statement: str, kept: str) -> None:
@@ -56,3 +65,28 @@ def test_an_outcome_has_no_message(message: str | None, outcome: str, error: str
     assert (row["outcome"], row["error"], row["rows"], row["seconds"]) == (outcome, error, 3, 0.5)
     assert "Anna" not in str(row)
     assert row["begun_at"].timestamp() == 1
+
+
+def test_the_audit_goes_on_after_a_failed_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, written = list[Any](), Event()
+
+    def append(_: object, rows: list[dict[str, Any]], *__: object) -> None:
+        tries.append(rows)
+        if len(tries) <= 2:
+            message = "not written"
+            raise pa.ArrowInvalid(message)
+        written.set()
+
+    monkeypatch.setattr("lake.tables.table.Table.create", lambda _: None)  # which needs Spark
+    monkeypatch.setattr("lakehouse.sql.audit.append_record", append)
+    monkeypatch.setattr("lakehouse.sql.audit.WRITE_SECONDS", 0.01)
+    monkeypatch.setattr("lakehouse.sql.audit.MOST_WAITING", 2)
+    notes = [[note(None), note("[A_B] later"), note("[A_C] last")]]
+    server = SimpleNamespace(endedStatements=lambda: notes.pop() if notes else [])
+    log = AuditLog(cast(Any, SimpleNamespace(sql=lambda _: None)), load_settings(home=tmp_path))
+    log.start(server)
+    assert written.wait(10), "the audit has ended"
+    log.stop()
+    assert [row["error"] for row in tries[-1]] == ["A_B", "A_C"]

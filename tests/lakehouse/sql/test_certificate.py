@@ -1,11 +1,13 @@
 """Tests that the endpoint takes a renewed certificate; `test_security.py` connects to it."""
 
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
 import trustme
 from cryptography.hazmat.primitives.serialization import pkcs12
+from py4j.protocol import Py4JError
 
 from lake.settings.settings import LakeSettings, load_settings
 from lakehouse.sql.certificate import CertificateWatch
@@ -62,3 +64,25 @@ def test_files_that_have_changed_are_used_once_they_fit(
     assert watch.renew()
     assert not watch.renew()
     assert len(set(watch.tls.serials)) == 2
+
+
+def test_a_key_that_java_refuses_does_not_end_the_watch(
+    settings: LakeSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = CertificateWatch(SimpleNamespace(lakehouse=SimpleNamespace(Tls=KeyStores)), settings)
+    really, tries, renewed = watch.tls.renew, list[str](), Event()
+
+    def refusing_at_first(store: str, password: str) -> None:
+        tries.append(store)
+        if len(tries) == 1:
+            message = "unknown kind of key"
+            raise Py4JError(message)
+        really(store, password)
+        renewed.set()
+
+    monkeypatch.setattr(watch.tls, "renew", refusing_at_first)
+    monkeypatch.setattr("lakehouse.sql.certificate.CHECK_SECONDS", 0.01)
+    issue(tmp_path)
+    watch.start()
+    assert renewed.wait(10), "the watch has ended"
+    watch.stop()

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyhive import hive
@@ -14,8 +16,11 @@ from sqlalchemy import NullPool, create_engine, inspect, text
 
 from gold.dbt.results import BuildResult
 from gold.sql_client import SqlError, endpoint_running, query_endpoint
-from lake.settings.settings import LakeSettings
+from lake.settings.settings import LakeSettings, load_settings
 from lakehouse import cli
+from lakehouse.runtime.ports import free_port
+from lakehouse.sql.endpoint import start_endpoint
+from pulsar_spark.errors import SettingsError
 
 
 @pytest.fixture
@@ -114,3 +119,17 @@ def test_lakehouse_sql_prints_only_the_result(
     assert out == expected
     if form == "json":
         assert json.loads(out)[0]["a"] == 1
+
+
+def test_an_endpoint_that_our_own_client_cannot_reach_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(
+        home=tmp_path, sql_port=free_port(), sql_password_file=tmp_path / "absent"
+    )
+    stopped: list[str] = []
+    started = SimpleNamespace(stop=lambda: stopped.append("endpoint"))
+    monkeypatch.setattr("lakehouse.sql.endpoint._start_open", lambda *_: started)
+    with pytest.raises(SettingsError, match="LAKEHOUSE_SQL_PASSWORD_FILE"):
+        start_endpoint(cast(Any, None), settings)
+    assert stopped == ["endpoint"]

@@ -10,6 +10,7 @@ from lake.settings.settings import LakeSettings, load_settings
 from lakehouse.sql.users import (
     add_user,
     change_role,
+    generated_password,
     read_users,
     remove_user,
     users_file,
@@ -94,4 +95,27 @@ def test_an_unknown_role_is_refused(settings: LakeSettings) -> None:
     file = users_file(settings)
     file.write_text(file.read_text().replace(":owner", ":admin"))
     with pytest.raises(SettingsError, match="line 1 of"):
+        read_users(settings)
+
+
+def test_a_generated_password_is_kept_and_needs_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    password = generated_password(Path("~/password"))
+    assert generated_password(tmp_path / "password") == password
+    assert (tmp_path / "password").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(SettingsError, match="absent/password cannot be written .*Make its folder"):
+        generated_password(tmp_path / "absent" / "password")
+
+
+def test_a_file_that_names_a_user_twice_or_is_no_text_is_refused(settings: LakeSettings) -> None:
+    add_user(settings, "anna", PASSWORD, "reader")
+    file = users_file(settings)
+    line = file.read_bytes()
+    file.write_bytes(line + line.replace(b"reader", b"owner"))
+    with pytest.raises(SettingsError, match="line 2 of .* has the user 'anna' a second time"):
+        read_users(settings)
+    file.write_bytes(line + b"\xff:x\n")
+    with pytest.raises(SettingsError, match="line 2 of .* is not a user"):
         read_users(settings)
