@@ -71,7 +71,7 @@ def serve(spark: SparkSession, lake: Lake) -> None:
     Ends with Ctrl-C or SIGTERM.
     """
     is_new = last_commit(lake.settings, QUERY) is None
-    with _bronze(spark, lake) as running, contextlib.ExitStack() as served:
+    with bronze_streams(spark, lake) as running, contextlib.ExitStack() as served:
         if is_new:
             _serve_sql(spark, lake, served)
             with step("Landing the changelogs"):
@@ -92,7 +92,7 @@ def serve(spark: SparkSession, lake: Lake) -> None:
 
 
 @contextlib.contextmanager
-def _bronze(spark: SparkSession, lake: Lake) -> Iterator[list[Stream]]:
+def bronze_streams(spark: SparkSession, lake: Lake) -> Iterator[list[Stream]]:
     """Run the streams of bronze. At the end of the block, all streams of the list are stopped."""
     with step("Starting bronze"):
         running = ingest(spark, lake)

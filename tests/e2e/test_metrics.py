@@ -32,10 +32,11 @@ from lakehouse.messages.publish import create_topics
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.ports import free_port
-from lakehouse.up import streams
+from lakehouse.up import bronze_streams, let_changelogs_land
 from pulsar_spark.errors import SettingsError
 from silver.contract.tables import CUTS as SILVER_CUTS
 from silver.metrics import silver_collector
+from silver.refine import refine
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 Samples = dict[tuple[str, tuple[str, ...]], float]
@@ -76,15 +77,20 @@ def test_metrics_of_real_streams_match_the_lake(
 
     with serving(served, *layers):
         before = scrape(served)  # counts of other tests in this process
-        with streams(spark, lake.lake) as started, kept(started):
-            until(lambda: seen(metrics.REFINED, "users", "applied") == 2, "the users")
-            until(lambda: seen(metrics.REFINED, "items", "applied") == 1, "the item")
-            orders = [order(1, 1, 1, 1), order(1, 2, 99, 1), b"{"]
-            lake.send("orders", [(1, payload) for payload in orders])
-            until(lambda: seen(metrics.REFINED, "orders", "quarantined") == 1, "the orders")
-            until(lambda: seen(metrics.LAG, "orders") == 0, "no lag")
-            until(lambda: seen(metrics.REFINED, "orders", "applied") == 2, "the batch of orders")
-            running = scrape(served)
+        with bronze_streams(spark, lake.lake) as started:
+            let_changelogs_land(started, lake.lake.topics)
+            started += refine(spark, lake.lake)
+            with kept(started):
+                until(lambda: seen(metrics.REFINED, "users", "applied") == 2, "the users")
+                until(lambda: seen(metrics.REFINED, "items", "applied") == 1, "the item")
+                orders = [order(1, 1, 1, 1), order(1, 2, 99, 1), b"{"]
+                lake.send("orders", [(1, payload) for payload in orders])
+                until(lambda: seen(metrics.REFINED, "orders", "quarantined") == 1, "the orders")
+                until(lambda: seen(metrics.LAG, "orders") == 0, "no lag")
+                until(
+                    lambda: seen(metrics.REFINED, "orders", "applied") == 2, "the batch of orders"
+                )
+                running = scrape(served)
         metrics.restarted("silver")
         lake.send("orders", [(key, order(2, key, 1, 1)) for key in range(5)])
         until(lambda: seen(metrics.LAG, "orders") == 5, "a lag of five orders that nothing lands")
