@@ -6,11 +6,15 @@ can check PBKDF2. A line without a role was written before there were roles; its
 """
 
 import base64
+import contextlib
 import hashlib
 import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, get_args
+
+from filelock import FileLock
 
 from gold.sql_client import is_loopback
 from lake.durable import PRIVATE, write_durably
@@ -104,12 +108,12 @@ def add_user(settings: LakeSettings, name: str, password: str, role: Role | None
     if len(password) < SHORTEST or not password.isprintable():
         message = f"A password needs at least {SHORTEST} characters, all of them printable."
         raise SettingsError(message)
-    users = read_users(settings)
-    former = users.get(name)
-    kept = former.role if former else "owner" if is_loopback(settings.sql_host) else "reader"
-    user = User(hashed(password), role or kept)
-    _write(settings, users | {name: user})
-    return user.rights
+    stored = hashed(password)
+    with _changed(settings) as users:
+        former = users.get(name)
+        kept = former.role if former else "owner" if is_loopback(settings.sql_host) else "reader"
+        users[name] = User(stored, role or kept)
+    return users[name].rights
 
 
 def change_role(settings: LakeSettings, name: str, role: Role) -> None:
@@ -118,9 +122,8 @@ def change_role(settings: LakeSettings, name: str, role: Role) -> None:
     Raises:
         SettingsError: there is no such user.
     """
-    users = read_users(settings)
-    users[name] = _known(settings, users, name)._replace(role=role)
-    _write(settings, users)
+    with _changed(settings) as users:
+        users[name] = _known(settings, users, name)._replace(role=role)
 
 
 def remove_user(settings: LakeSettings, name: str) -> None:
@@ -129,10 +132,9 @@ def remove_user(settings: LakeSettings, name: str) -> None:
     Raises:
         SettingsError: there is no such user.
     """
-    users = read_users(settings)
-    _known(settings, users, name)
-    del users[name]
-    _write(settings, users)
+    with _changed(settings) as users:
+        _known(settings, users, name)
+        del users[name]
 
 
 def generated_password(file: Path) -> str:
@@ -168,11 +170,16 @@ def _known(settings: LakeSettings, users: dict[str, User], name: str) -> User:
     return users[name]
 
 
-def _write(settings: LakeSettings, users: dict[str, User]) -> None:
+@contextlib.contextmanager
+def _changed(settings: LakeSettings) -> Iterator[dict[str, User]]:
+    """The users, who are written at the end of the block. Other commands wait meanwhile."""
     file = users_file(settings)
     file.parent.mkdir(parents=True, exist_ok=True)
-    lines = (
-        ":".join([name, user.password, *([user.role] if user.role else [])]) + "\n"
-        for name, user in users.items()
-    )
-    write_durably(file, "".join(lines), mode=PRIVATE)
+    with FileLock(file.with_name(f".{file.name}.lock"), mode=PRIVATE):
+        users = read_users(settings)
+        yield users
+        lines = (
+            ":".join([name, user.password, *([user.role] if user.role else [])]) + "\n"
+            for name, user in users.items()
+        )
+        write_durably(file, "".join(lines), mode=PRIVATE)

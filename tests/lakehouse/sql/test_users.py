@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,10 @@ def test_a_file_that_names_a_user_twice_or_is_no_text_is_refused(settings: LakeS
     file.write_bytes(line + b"\xff:x\n")
     with pytest.raises(SettingsError, match="line 2 of .* is not a user"):
         read_users(settings)
+
+
+def test_commands_at_the_same_time_lose_no_change(settings: LakeSettings) -> None:
+    names = [f"user{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: add_user(settings, name, PASSWORD), names))
+    assert sorted(read_users(settings)) == names
