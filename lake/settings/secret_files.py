@@ -40,9 +40,13 @@ def secret_text(setting: str, file: Path) -> str:
     """Read the secret in a file, without the line break at its end.
 
     Raises:
-        SettingsError: the file is absent or empty, or its permissions are too open.
+        SettingsError: the file is absent, empty or not UTF-8, or its permissions are too open.
     """
-    text = require_private(setting, file).read_text().strip("\r\n")
+    try:
+        text = require_private(setting, file).read_text("utf-8").strip("\r\n")
+    except UnicodeDecodeError:  # whose message would show a part of the secret
+        what = f"{setting}: {file} is not a text in UTF-8."
+        raise SettingsError(what, "Correct the file.") from None
     if not text:
         what = f"{setting}: {file} is empty."
         raise SettingsError(what, "Put the secret into it.")

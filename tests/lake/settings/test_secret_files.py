@@ -37,6 +37,13 @@ def test_an_absent_or_empty_file_is_refused(file: Path) -> None:
         secret_text("LAKEHOUSE_X_FILE", file)
 
 
+def test_a_file_that_is_no_text_is_refused_without_showing_it(file: Path) -> None:
+    file.write_bytes(b"secret \xff")
+    with pytest.raises(SettingsError, match="LAKEHOUSE_X_FILE: .* is not a text in UTF-8") as error:
+        secret_text("LAKEHOUSE_X_FILE", file)
+    assert error.value.__cause__ is None
+
+
 def test_a_home_folder_may_be_abbreviated(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(file.parent))
     assert require_private("LAKEHOUSE_X_FILE", Path("~/secret")) == file
