@@ -28,6 +28,7 @@ from lakehouse.sinks.running import check_sinks, declared, run_sinks
 from lakehouse.sql.connect import PORT_SETTING, require_token, spark_connect
 from lakehouse.sql.endpoint import answers, start_endpoint
 from lakehouse.sql.guard import require_guard
+from lakehouse.sql.reader import OFFER
 from silver.refine import QUERY, refine
 
 LANDING_SECONDS = 60
@@ -157,7 +158,7 @@ def sql_endpoint(spark: SparkSession, settings: LakeSettings) -> Iterator[None]:
     with step("Starting the SQL endpoint"):
         endpoint = start_endpoint(spark, settings)
     try:
-        with HEALTH.serving("sql", partial(answers, settings)):
+        with HEALTH.serving("sql", partial(answers, settings)), OFFER.of(endpoint.reader):
             yield
     finally:
         endpoint.stop()

@@ -12,7 +12,9 @@ def classes_folder(settings: LakeSettings) -> Path:
     return settings.home_dir / "spark" / "classes"
 
 
-def compile_source(jvm: Any, package: str, name: str, classes: Path) -> None:
+def compile_source(
+    jvm: Any, package: str, name: str, classes: Path, loader: Any = None
+) -> None:
     """Compile one of our classes into a folder where a class loader can find it.
 
     Args:
@@ -20,9 +22,13 @@ def compile_source(jvm: Any, package: str, name: str, classes: Path) -> None:
         package: the Python package that holds the source, possibly in a wheel.
         name: the name of the class; its source is `NAME.java`.
         classes: the folder, which is created if it does not exist.
+        loader: a class loader that finds the classes which the source names; None if they are on
+            Java's class path.
     """
     source = files(package).joinpath(f"{name}.java").read_text(encoding="utf-8")
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    if loader is not None:
+        compiler.setParentClassLoader(loader)
     compiler.cook(f"{name}.java", jvm.java.io.StringReader(source))
     for full_name, code in compiler.getBytecodes().items():
         file = classes.joinpath(*full_name.split(".")).with_suffix(".class")

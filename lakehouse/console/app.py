@@ -9,11 +9,9 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 import anyio.to_thread
 import structlog
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -36,6 +34,9 @@ from lakehouse.console.decisions import Decisions
 from lakehouse.console.freshness import READS, chart, slow_stage
 from lakehouse.console.guard import COOKIE, LOGIN, Access, Guard
 from lakehouse.console.masking import Masking
+from lakehouse.console.page import PageMaker, fields
+from lakehouse.console.query.pages import QueryPages
+from lakehouse.console.query.statements import Statements
 from lakehouse.console.tables import known_tables, table_page
 from lakehouse.console.watcher import Sample, Watcher
 from lakehouse.operate.doctor import examine
@@ -47,16 +48,6 @@ log = structlog.get_logger()
 HERE = Path(__file__).parent
 THREADS = 4  # that make pages; each may hold handles of tables
 PING_SECONDS = 15
-MENU = (
-    ("/", "Flow"),
-    ("/freshness", "Freshness"),
-    ("/streams", "Streams"),
-    ("/quarantine", "Quarantine"),
-    ("/tables", "Tables"),
-    ("/timeline", "Timeline"),
-    ("/gold", "Gold"),
-    ("/system", "System"),
-)
 COOKIE_SECONDS = 30 * 86400
 
 
@@ -78,6 +69,7 @@ def make_app(lake: Lake, watcher: Watcher, access: Access) -> Starlette:
         Route("/quarantine", pages.quarantine),
         Route("/quarantine/records", pages.records),
         Route("/quarantine/{action:str}", pages.decide, methods=["GET", "POST"]),
+        *pages.query.routes,
         Route("/tables", pages.tables),
         Route("/tables/{name:path}", pages.table),
         Route(LOGIN, pages.login, methods=["GET", "POST"]),
@@ -102,25 +94,12 @@ class Pages:
         self._lake = lake
         self._watcher = watcher
         self._access = access
+        self._pages = PageMaker(lake, watcher, access)
         self._masking = Masking(lake.topics, shows_all=lake.settings.console_personal)
         self._decisions = Decisions(lake.settings)
+        self._statements = Statements(lake, self._masking, has_token=access.token is not None)
+        self.query = QueryPages(self._statements, self._pages, watcher)
         self._shown = Sample(), live.Changes()
-        self._instance = str(time.time_ns())
-        self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._templates.filters |= {
-            "ago": _time,
-            "duration": live.duration,
-            "size": live.size_of,
-            "number": "{:,}".format,
-            "href": live.table_href,
-        }
-        self._templates.globals |= {"query": _query, "levels": live.LEVELS, "counted": live.counted}
 
     @contextlib.asynccontextmanager
     async def serving(self, _: Starlette) -> AsyncIterator[None]:
@@ -128,6 +107,7 @@ class Pages:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         await anyio.to_thread.run_sync(self._decisions.recover)
         yield
+        await anyio.to_thread.run_sync(self._statements.stop)
         await anyio.to_thread.run_sync(self._decisions.stop)
 
     # Pages in the order of the menu.
@@ -135,7 +115,7 @@ class Pages:
     def flow(self, request: Request) -> Response:
         """The flow from the topics to gold."""
         sample = self._watcher.sample
-        return self._page(
+        return self._pages.page(
             request,
             "flow.html.j2",
             "Flow",
@@ -150,7 +130,7 @@ class Pages:
         """The stream of what changes on open pages."""
 
         async def changes() -> AsyncIterator[ServerSentEvent]:
-            yield ServerSentEvent(json.dumps({"instance": self._instance}), event="hello")
+            yield ServerSentEvent(json.dumps({"instance": self._pages.instance}), event="hello")
             before = live.Changes()
             async for sample in self._watcher.news():
                 now = self._values(sample)
@@ -170,7 +150,7 @@ class Pages:
     def streams(self, request: Request) -> Response:
         """The streams, their errors, and what can be done about them."""
         sample = self._watcher.sample
-        return self._page(
+        return self._pages.page(
             request,
             "streams.html.j2",
             "Streams",
@@ -181,7 +161,7 @@ class Pages:
 
     async def act_on_stream(self, request: Request) -> Response:
         """Pause or resume a stream."""
-        form = await self._form(request)
+        form = await self._pages.form(request)
         name, action = form.get("stream", ""), request.path_params["action"]
         if action not in ("pause", "resume"):
             raise HTTPException(404)
@@ -199,7 +179,7 @@ class Pages:
             given.get("topic", ""), given.get("reason", ""), given.get("status", ""), _number(given)
         )
         found, groups, records = quarantine.groups(self._lake, wanted)
-        return self._page(
+        return self._pages.page(
             request,
             "quarantine.html.j2",
             "Quarantine",
@@ -218,7 +198,7 @@ class Pages:
         given = request.query_params
         topic, reason, page = given.get("topic", ""), given.get("reason", ""), _number(given)
         found, count, waiting = quarantine.records(self._lake, self._masking, topic, reason, page)
-        return self._page(
+        return self._pages.page(
             request,
             "records.html.j2",
             "Quarantined records",
@@ -239,10 +219,10 @@ class Pages:
         if action not in ("replay", "discard"):
             raise HTTPException(404)
         if request.method == "POST":
-            given = await self._form(request)
+            given = await self._pages.form(request)
         else:
             given = {**request.query_params}
-            self._require_actions()
+            self._pages.require_actions()
         topic, reason = given.get("topic") or None, given.get("reason") or None
         if request.method == "POST":
             if not self._decisions.begin(action, topic, reason):
@@ -251,7 +231,7 @@ class Pages:
         count = await anyio.to_thread.run_sync(quarantine.open_records, self._lake, topic, reason)
         stream = self._watcher.sample.streams.get(SILVER)
         return await anyio.to_thread.run_sync(
-            lambda: self._page(
+            lambda: self._pages.page(
                 request,
                 "decide.html.j2",
                 "Replay records" if action == "replay" else "Discard records",
@@ -284,7 +264,7 @@ class Pages:
         if order in keys:
             rows.sort(key=keys[order])
         layers = list(dict.fromkeys(name.partition(".")[0] for name in sample.tables))
-        return self._page(
+        return self._pages.page(
             request,
             "tables.html.j2",
             "Tables",
@@ -307,7 +287,7 @@ class Pages:
             raise HTTPException(404, why)
         sample = self._watcher.sample
         manifest = Manifest(target_path(self._lake.settings))
-        return self._page(
+        return self._pages.page(
             request,
             "table.html.j2",
             name,
@@ -324,7 +304,7 @@ class Pages:
         freshness = self._watcher.freshness
         summaries = freshness.summaries()
         series = {each.stage: freshness.series(each.stage) for each in summaries}
-        return self._page(
+        return self._pages.page(
             request,
             "freshness.html.j2",
             "Freshness",
@@ -344,7 +324,7 @@ class Pages:
         names = stream_names(self._lake.topics)
         wanted = request.query_params.get("q", "")
         shown = [name for name in names if wanted.lower() in name.lower()]
-        return self._page(
+        return self._pages.page(
             request,
             "timeline.html.j2",
             "Timeline",
@@ -360,7 +340,7 @@ class Pages:
     def gold(self, request: Request) -> Response:
         """Models, tests, builds, and the published snapshot."""
         sample = self._watcher.sample
-        return self._page(
+        return self._pages.page(
             request,
             "gold.html.j2",
             "Gold",
@@ -375,7 +355,7 @@ class Pages:
         model = request.query_params.get("model", "")
         manifest = Manifest(target_path(self._lake.settings))
         text = explain_built(self._lake, manifest, model)
-        return self._page(
+        return self._pages.page(
             request, "explain.html.j2", f"Explain {model}", "gold", model=model, text=text
         )
 
@@ -385,7 +365,7 @@ class Pages:
         log_name = given.get("log", support.OWN_LOG)
         text = given.get("q", "")
         lines = support.log_end(settings, log_name)
-        return self._page(
+        return self._pages.page(
             request,
             "system.html.j2",
             "System",
@@ -401,7 +381,7 @@ class Pages:
 
     def checks(self, request: Request) -> Response:
         """The checks of `lakehouse doctor`."""
-        return self._page(
+        return self._pages.page(
             request, "checks.html.j2", "Checks", "", findings=examine(self._lake), ran=time.time()
         )
 
@@ -416,7 +396,7 @@ class Pages:
         """Ask for the token, and remember the browser that knows it."""
         wrong = False
         if request.method == "POST":
-            given = (await _fields(request)).get("token", "")
+            given = (await fields(request)).get("token", "")
             if self._access.is_token(given.strip()):
                 answer = RedirectResponse("/", 303)
                 answer.set_cookie(
@@ -430,7 +410,7 @@ class Pages:
                 return answer
             wrong = True
             await anyio.sleep(1)  # slows down guessing; the token is long, too
-        page = self._templates.get_template("login.html.j2").render(wrong=wrong)
+        page = self._pages.templates.get_template("login.html.j2").render(wrong=wrong)
         return HTMLResponse(page, 401 if wrong else 200)
 
     async def health(self, request: Request) -> Response:
@@ -441,96 +421,18 @@ class Pages:
         """The page for a request that cannot be answered."""
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
         why = error.detail if error.detail else "This page does not exist."
-        return self._error(request, error.status_code, why)
+        return self._pages.error(request, error.status_code, why)
 
     def failed(self, request: Request, error: Exception) -> Response:
         """The page for an error."""
         if isinstance(error, LakehouseError):
-            return self._error(request, 503, said(error))
+            return self._pages.error(request, 503, said(error))
         why = redact(f"{type(error).__name__}: {error}".splitlines()[0])
         log.error("console page failed", path=request.url.path, why=why)
-        return self._error(request, 500, why)
-
-    def _error(self, request: Request, status: int, why: str) -> Response:
-        title = "Not found" if status == 404 else "This did not work"
-        return self._page(request, "error.html.j2", title, "", status=status, why=why)
-
-    def _page(
-        self, request: Request, template: str, title: str, sections: str, /, **shown: Any
-    ) -> Response:
-        """A page.
-
-        Args:
-            request: what was asked for.
-            template: the file.
-            title: of the page.
-            sections: the parts of the lake, separated by spaces, with whose changes the page is
-                loaded again.
-            shown: what the template shows.
-        """
-        sample = self._watcher.sample
-        digests = live.sections(sample)
-        settings = self._lake.settings
-        text = self._templates.get_template(template).render(
-            title=title,
-            menu=MENU,
-            path=request.url.path,
-            home=settings.home_dir.parent.name or "lakehouse",
-            digests={name: digests[name] for name in sections.split()},
-            instance=self._instance,
-            csrf=self._access.csrf,
-            actions=settings.console_actions,
-            problem=sample.problem,
-            **shown,
-        )
-        status = int(shown.get("status", 200)) if template == "error.html.j2" else 200
-        return HTMLResponse(text, status)
-
-    async def _form(self, request: Request) -> dict[str, str]:
-        """The fields of a form that one of our own pages has sent.
-
-        Raises:
-            HTTPException: actions are not allowed, or the form is not from a page of this process.
-        """
-        self._require_actions()
-        found = await _fields(request)
-        if not self._access.is_csrf(found.get("csrf", "")):
-            raise HTTPException(403, "The page is older than the server. Load it again.")
-        return found
-
-    def _require_actions(self) -> None:
-        if not self._lake.settings.console_actions:
-            why = "This console is read-only. Start it with --console-actions to allow actions."
-            raise HTTPException(403, why)
-
-
-async def _fields(request: Request) -> dict[str, str]:
-    """The fields of a form, which the guard has found to be short."""
-    content = (await request.body()).decode("utf-8", "replace")
-    return dict(parse_qsl(content, keep_blank_values=True, max_num_fields=20))
+        return self._pages.error(request, 500, why)
 
 
 def _number(given: Any) -> int:
     """The number of a page, from 1."""
     text = given.get("page", "1")
     return max(int(text), 1) if text.isascii() and text.isdigit() and len(text) < 7 else 1
-
-
-def _query(**given: object) -> str:
-    """The query of an address, without what is empty."""
-    return urlencode({name: value for name, value in given.items() if value})
-
-
-def _time(moment: float | str | dt.datetime | None) -> dict[str, str] | None:
-    """An instant for a `<time>` element: for machines, and for people."""
-    if not moment:
-        return None
-    if isinstance(moment, str):
-        moment = dt.datetime.fromisoformat(moment)
-    elif not isinstance(moment, dt.datetime):
-        moment = dt.datetime.fromtimestamp(moment, dt.timezone.utc)
-    moment = moment.astimezone(dt.timezone.utc)
-    return {
-        "iso": moment.isoformat(timespec="milliseconds"),
-        "text": f"{moment:%Y-%m-%d %H:%M:%S} UTC",
-    }

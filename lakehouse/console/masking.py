@@ -70,6 +70,11 @@ class Masking:
         """Whether a column of silver or gold is masked."""
         return not self._shows_all and column.lower() in self._columns
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of silver and gold that are masked, in lower case."""
+        return [] if self._shows_all else sorted(self._columns)
+
     def _message(self, topic: str, row: Mapping[str, Any]) -> dict[str, Any]:
         found = dict(row)
         if "key" in found:

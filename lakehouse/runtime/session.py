@@ -89,7 +89,9 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         .config("spark.hadoop.hive.exec.scratchdir", str(own / "hive"))
         .config("spark.hadoop.hive.exec.local.scratchdir", str(own / "hive-local"))
         .config("spark.hadoop.hive.server2.logging.operation.enabled", "false")
-        .config(map={**_scheduling(settings)})
+        # The tasks of streams and owners go first.
+        .config("spark.scheduler.mode", "FAIR")
+        .config("spark.scheduler.allocation.file", str(SPARK_CONF / "fairscheduler.xml"))
         .getOrCreate()
     )
     try:
@@ -119,14 +121,6 @@ def spark_cache(settings: LakeSettings) -> Path | None:
 def _loads_classes(settings: LakeSettings) -> bool:
     """Whether Java must find classes of ours in a folder on its class path."""
     return settings.sql_authentication != "none"
-
-
-def _scheduling(settings: LakeSettings) -> dict[str, str]:
-    """Let the streams' tasks go first, if others than owners run statements beside them."""
-    if settings.sql_authentication == "none":
-        return {}
-    pools = str(SPARK_CONF / "fairscheduler.xml")
-    return {"spark.scheduler.mode": "FAIR", "spark.scheduler.allocation.file": pools}
 
 
 def scratch(settings: LakeSettings) -> Path:

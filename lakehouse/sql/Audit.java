@@ -45,6 +45,16 @@ public class Audit {
         end(note);
     }
 
+    /** A statement that did not come by a connection. `message`: why it failed, or null. */
+    void ended(Access.User user, String statement, long begun, String address, String message,
+            long rows) {
+        Note note = new Note(user.name, user.role, statement, begun);
+        note.values.put("address", address);
+        note.message = message;
+        note.rows = rows;
+        end(note);
+    }
+
     void fetched(OperationHandle handle, long rows) {
         Note note = (Note) running.get(handle);
         if (note != null) {

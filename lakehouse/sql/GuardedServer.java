@@ -131,6 +131,11 @@ public class GuardedServer {
         audit.noteClosed(null);
     }
 
+    /** Notes the statements, also those that do not come by a connection. */
+    public Audit audit() {
+        return audit;
+    }
+
     /** The statements that have ended since the last call, each as a JSON object. */
     public List endedStatements() {
         return audit.take();

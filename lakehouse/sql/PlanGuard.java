@@ -44,8 +44,10 @@ import org.apache.spark.sql.execution.command.ExplainCommand;
 import org.apache.spark.sql.execution.command.SetCommand;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -164,12 +166,16 @@ public class PlanGuard {
 
     /** Makes the sessions that a Spark session opens from now on be guarded. Idempotent. */
     public static synchronized void install(org.apache.spark.sql.classic.SparkSession session) {
-        SparkSessionExtensions extensions = session.extensions();
-        if (INSTALLED.put(extensions, "") == null) {
-            extensions.injectParser(new ParserBuilder());
-            extensions.injectPostHocResolutionRule(new MaskingBuilder());
-            extensions.injectCheckRule(new CheckBuilder());
+        if (INSTALLED.put(session.extensions(), "") == null) {
+            inject(session.extensions());
         }
+    }
+
+    /** Guards the sessions that are opened with these extensions, which are not guarded yet. */
+    static void inject(SparkSessionExtensions extensions) {
+        extensions.injectParser(new ParserBuilder());
+        extensions.injectPostHocResolutionRule(new MaskingBuilder());
+        extensions.injectCheckRule(new CheckBuilder());
     }
 
     /** The names of the listed classes, for a test that they exist. */
@@ -565,16 +571,23 @@ public class PlanGuard {
         return nothing(column.dataType());
     }
 
-    /** A column whose fields `COLUMN.FIELD` are empty, if there are such. */
+    /**
+     * A column whose fields `COLUMN.FIELD` are empty, if there are such. If the masks hold the key
+     * `*`, so are fields with the name of a masked column, and what holds such fields further down.
+     */
     private static Expression leftOut(Attribute column, String name, Map masks) {
+        boolean isDeep = masks.containsKey("*");
         if (!(column.dataType() instanceof StructType)) {
-            return column;
+            return isDeep && holdsMasked(column.dataType(), masks)
+                ? (Expression) nothing(column.dataType()) : column;
         }
         StructField[] fields = ((StructType) column.dataType()).fields();
         java.util.ArrayList parts = new java.util.ArrayList();
         boolean changes = false;
         for (int i = 0; i < fields.length; i++) {
-            boolean isOut = masks.containsKey(name + "." + Access.lower(fields[i].name()));
+            String field = Access.lower(fields[i].name());
+            boolean isOut = masks.containsKey(name + "." + field) || isDeep
+                && (masks.containsKey(field) || holdsMasked(fields[i].dataType(), masks));
             changes = changes || isOut;
             parts.add(text(fields[i].name()));
             parts.add(isOut ? (Expression) nothing(fields[i].dataType())
@@ -582,6 +595,26 @@ public class PlanGuard {
         }
         return changes ? (Expression) new If(new IsNull(column), nothing(column.dataType()),
             new CreateNamedStruct(seq(parts))) : column;
+    }
+
+    private static boolean holdsMasked(DataType type, Map masks) {
+        if (type instanceof ArrayType) {
+            return holdsMasked(((ArrayType) type).elementType(), masks);
+        }
+        if (type instanceof MapType) {
+            return holdsMasked(((MapType) type).keyType(), masks)
+                || holdsMasked(((MapType) type).valueType(), masks);
+        }
+        if (type instanceof StructType) {
+            StructField[] fields = ((StructType) type).fields();
+            for (int i = 0; i < fields.length; i++) {
+                if (masks.containsKey(Access.lower(fields[i].name()))
+                        || holdsMasked(fields[i].dataType(), masks)) {
+                    return true;
+                }
+            }
+        }
+        return false;
     }
 
     private static Literal text(String value) {

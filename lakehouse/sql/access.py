@@ -5,6 +5,7 @@ as gold sees them. Owners may do everything, so the policy does not name them.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Any, get_args
 
 from lake.settings.roles import LimitedRole
@@ -36,6 +37,27 @@ def policy(settings: LakeSettings, topics: TopicFile) -> str:
         named = DEFAULTS[role] if given.tables is None else given.tables
         roles[role] = given.model_dump() | {"tables": _tables(named, topics)}
     return json.dumps({"roles": roles, "masks": masks(topics)})
+
+
+def policy_with_masks(settings: LakeSettings, topics: TopicFile, personal: Iterable[str]) -> str:
+    """The policy, with columns that are masked in all tables, also of gold.
+
+    Args:
+        settings: what the roles may read.
+        topics: what is declared as personal.
+        personal: the names of the columns. Fields of nested columns with these names are NULL.
+
+    Raises:
+        SettingsError: as `policy`.
+    """
+    found = json.loads(policy(settings, topics))
+    everywhere = {name.lower(): "mask" for name in personal}
+    if everywhere:
+        # The key `*` of the masks of a table says that they hold for nested fields, too.
+        for table, own in found["masks"].items():
+            found["masks"][table] = own | everywhere | {"*": ""}
+        found["masks"]["*"] = everywhere | {"*": ""}  # of all other tables
+    return json.dumps(found)
 
 
 def masks(topics: TopicFile) -> dict[str, dict[str, str]]:

@@ -26,6 +26,7 @@ from lakehouse.sql.guard import (
     unlimited_users,
     write_key_store,
 )
+from lakehouse.sql.reader import Reader
 from lakehouse.sql.users import users_file
 
 START_SECONDS = 60
@@ -34,15 +35,20 @@ log = structlog.get_logger()
 
 
 class SqlEndpoint:
-    """The endpoint of a Spark session, which serves the catalog of that session."""
+    """The endpoint of a Spark session, which serves the catalog of that session.
+
+    reader: runs statements for the console, with the rights of a reader.
+    """
 
     def __init__(
         self,
         server: Any,
+        reader: Reader,
         renewing: CertificateWatch | None = None,
         audit: AuditLog | None = None,
     ) -> None:
         self._server = server
+        self.reader = reader
         self._renewing, self._audit = renewing, audit
 
     def stop(self) -> None:
@@ -96,7 +102,8 @@ def _start_open(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
             }
         with _configured(spark, configuration):
             # False: an error in the server does not end the process, in which the streams run.
-            return SqlEndpoint(hive_server.startWithSparkSession(spark._jsparkSession, False))  # noqa: SLF001
+            server = hive_server.startWithSparkSession(spark._jsparkSession, False)  # noqa: SLF001
+            return SqlEndpoint(server, Reader(spark, settings))
 
 
 def _start_guarded(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
@@ -120,7 +127,7 @@ def _start_guarded(spark: SparkSession, settings: LakeSettings) -> SqlEndpoint:
     if renewing:
         renewing.start()
     audit.start(server)
-    return SqlEndpoint(server, renewing, audit)
+    return SqlEndpoint(server, Reader(spark, settings, server), renewing, audit)
 
 
 @contextmanager

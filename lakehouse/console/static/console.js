@@ -80,6 +80,26 @@ async function reload() {
   }
 }
 
+// Replaces a part of the page that waits for something, whatever somebody does in the others.
+async function refresh(part) {
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const now = page.getElementById(part.id);
+    if (now && part.isConnected) {
+      delete part.dataset.refresh;
+      part.replaceChildren(...now.childNodes);
+      age();
+      if (now.dataset.refresh) part.dataset.refresh = now.dataset.refresh;
+    }
+  } catch {
+    // The server is away; it is asked again.
+  }
+  if (part.isConnected && part.dataset.refresh) {
+    setTimeout(() => refresh(part), Number(part.dataset.refresh));
+  }
+}
+
 let events;
 function connect() {
   events = new EventSource("/events");
@@ -212,6 +232,14 @@ function prepare() {
       map.addEventListener(end, (event) => nodeOf(event) && light(null));
     }
     new ResizeObserver(drawEdges).observe(map);
+  }
+  const pending = document.querySelector("[data-refresh]");
+  if (pending) setTimeout(() => refresh(pending), Number(pending.dataset.refresh));
+  const statement = document.getElementById("statement");
+  if (statement) {
+    statement.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) statement.form.requestSubmit();
+    });
   }
   if (document.querySelector("[data-poll]")) {
     setTimeout(() => {

@@ -41,6 +41,7 @@ PAGES = {
     "quarantine": "/quarantine",
     "tables": "/tables",
     "table": "/tables/silver.users_state",
+    "sql": "/sql",
     "timeline": "/timeline",
     "gold": "/gold",
     "system": "/system?settings=all",
@@ -368,6 +369,22 @@ def test_gold_shows_models_builds_and_the_snapshot(tab: Page, client: httpx.Clie
     expect(tab.locator(".lineage")).to_contain_text("sales_by_day version 0")
     tab.get_by_role("link", name="explain sales_by_day").click()
     expect(tab.locator("pre")).to_contain_text("sales_by_day is kept by account_id.")
+
+
+def test_where_no_sql_endpoint_runs_its_page_says_how_to_get_one(
+    tab: Page, client: httpx.Client
+) -> None:
+    go(tab, client, "/sql?statement=select+1")
+    expect(tab.locator("#obstacle")).to_contain_text("lakehouse up")
+    expect(tab.get_by_label("Statement")).to_have_value("select 1")
+    expect(tab.get_by_role("button", name="Run")).to_be_disabled()
+    refused = client.post("/sql", data={"statement": "select 1"})
+    assert refused.status_code == 403  # it lacks the token of a page
+    token = tab.locator("[name=csrf]").first.get_attribute("value")
+    said = client.post("/sql", data={"statement": "select 1", "csrf": token})
+    assert "No SQL endpoint runs" in said.text
+    assert client.get("/sql/result.csv?run=x").status_code == 404
+    assert "no longer kept" in client.get("/sql?run=x").text
 
 
 def test_freshness_names_the_slow_stage(tab: Page, client: httpx.Client) -> None:

@@ -1,0 +1,1 @@
+"""The page for SQL: statements with the rights of a reader."""
