@@ -21,6 +21,7 @@ from lake.tables.spec import APPEND_ONLY
 FEW_FILES = 32
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
+PREIMAGE = "update_preimage"
 NEW = ("insert", "update_postimage")  # changes with the row after the version
 Most = tuple[int, int]  # rows, and bytes in memory
 
@@ -170,6 +171,28 @@ class ArrowTable:
         order = [(COMMIT_VERSION, "ascending"), (CHANGE_TYPE, "ascending")]
         return changes.sort_by(order).drop_columns([COMMIT_VERSION]).combine_chunks()
 
+    def first_changes(self, version: int, most: int) -> tuple[list[dict[str, Any]], bool]:
+        """The first rows in the change feed of a version, as they are after it.
+
+        Args:
+            version: a version that `is_exact`.
+            most: the maximum number of rows.
+
+        Returns:
+            The rows with `_change_type`, which have the values from before a deletion, and whether
+            there are more. No more of the feed is read than needed.
+        """
+        found: list[dict[str, Any]] = []
+        schema = self.schema(self.names).append(pa.field(CHANGE_TYPE, pa.string()))
+        feed = self._delta.load_cdf(version, version, columns=schema.names)
+        for batch in pa.RecordBatchReader.from_stream(feed):
+            part = _cast(batch, schema)
+            part = part.filter(pc.not_equal(part[CHANGE_TYPE], PREIMAGE))
+            found += part.slice(0, most + 1 - len(found)).to_pylist()
+            if len(found) > most:
+                break
+        return found[:most], len(found) > most
+
     def last_changes(
         self, since: int, until: int, columns: Sequence[str], key: Sequence[str], most: Most
     ) -> pa.Table | None:
@@ -209,7 +232,7 @@ class ArrowTable:
         for batch in pa.RecordBatchReader.from_stream(feed):
             part = pa.Table.from_batches([_cast(batch, schema)])
             if not preimages:
-                part = part.filter(pc.not_equal(part[CHANGE_TYPE], "update_preimage"))
+                part = part.filter(pc.not_equal(part[CHANGE_TYPE], PREIMAGE))
             found.append(part)
             rows += found[-1].num_rows
             size += found[-1].nbytes

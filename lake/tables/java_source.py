@@ -12,9 +12,7 @@ def classes_folder(settings: LakeSettings) -> Path:
     return settings.home_dir / "spark" / "classes"
 
 
-def compile_source(
-    jvm: Any, package: str, name: str, classes: Path, loader: Any = None
-) -> None:
+def compile_source(jvm: Any, package: str, name: str, classes: Path, loader: Any = None) -> None:
     """Compile one of our classes into a folder where a class loader can find it.
 
     Args:

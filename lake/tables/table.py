@@ -155,6 +155,11 @@ class Table:
         """Whether a version changes rows. False if it only moves them, or if its entry is gone."""
         return bool(self._changed_files(version))
 
+    def rewrites(self, version: int) -> bool:
+        """Whether a version replaces files without a record of which of their rows change."""
+        kinds = {kind for kind, _ in self._changed_files(version) or ()}
+        return "remove" in kinds and "cdc" not in kinds
+
     def _changed_files(self, version: int) -> list[tuple[str, dict[str, Any]]] | None:
         """The files by which a version changes rows: `add`, `remove` or `cdc`, and the action."""
         entry = read_text(self._settings, commit_file(self.path, version))

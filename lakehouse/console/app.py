@@ -38,6 +38,7 @@ from lakehouse.console.page import PageMaker, fields
 from lakehouse.console.query.pages import QueryPages
 from lakehouse.console.query.statements import Statements
 from lakehouse.console.tables import known_tables, table_page
+from lakehouse.console.tail.pages import TailPages
 from lakehouse.console.watcher import Sample, Watcher
 from lakehouse.operate.doctor import examine
 from pulsar_spark.errors import LakehouseError
@@ -70,6 +71,7 @@ def make_app(lake: Lake, watcher: Watcher, access: Access) -> Starlette:
         Route("/quarantine/records", pages.records),
         Route("/quarantine/{action:str}", pages.decide, methods=["GET", "POST"]),
         *pages.query.routes,
+        *pages.tail.routes,
         Route("/tables", pages.tables),
         Route("/tables/{name:path}", pages.table),
         Route(LOGIN, pages.login, methods=["GET", "POST"]),
@@ -98,6 +100,7 @@ class Pages:
         self._masking = Masking(lake.topics, shows_all=lake.settings.console_personal)
         self._decisions = Decisions(lake.settings)
         self._statements = Statements(lake, self._masking, has_token=access.token is not None)
+        self.tail = TailPages(lake, self._masking, self._pages, watcher)
         self.query = QueryPages(self._statements, self._pages, watcher)
         self._shown = Sample(), live.Changes()
 
@@ -415,7 +418,9 @@ class Pages:
 
     async def health(self, request: Request) -> Response:
         """Whether the console answers, for scripts."""
-        return JSONResponse({"status": "ok", "pages": self._watcher.pages})
+        following = self.tail.followers.count
+        pages = self._watcher.pages
+        return JSONResponse({"status": "ok", "pages": pages, "following": following})
 
     async def refused(self, request: Request, error: Exception) -> Response:
         """The page for a request that cannot be answered."""

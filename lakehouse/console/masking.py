@@ -44,6 +44,22 @@ class Masking:
             return HIDDEN if names else text[:LONGEST]
         return json.dumps(_masked(value, names), ensure_ascii=False, indent=2)[:LONGEST]
 
+    def line(self, topic: str, text: str) -> tuple[str, Any]:
+        """Show a payload in JSON on one line. Also returns what is shown as an object, if it is."""
+        names = self._names(topic)
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return (HIDDEN if names else text), None
+        if not isinstance(value, dict | list):
+            return (HIDDEN if names else text), None
+        masked = _masked(value, names)
+        return json.dumps(masked, ensure_ascii=False), masked
+
+    def hides(self, topic: str) -> bool:
+        """Whether payloads that cannot be taken apart are not shown."""
+        return bool(self._names(topic))
+
     def key(self, topic: str, key: str | None) -> str:
         """The key of a message. It is masked if a part of it is personal."""
         declared = self._topics.topics.get(topic)

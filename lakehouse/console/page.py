@@ -25,6 +25,7 @@ MENU = (
     ("/streams", "Streams"),
     ("/quarantine", "Quarantine"),
     ("/tables", "Tables"),
+    ("/live", "Live"),
     ("/sql", "SQL"),
     ("/timeline", "Timeline"),
     ("/gold", "Gold"),

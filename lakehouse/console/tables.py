@@ -137,12 +137,20 @@ def shown(value: Any) -> str | None:
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
 
 
+def row_text(row: Mapping[str, Any]) -> str:
+    """A row on one line, without the columns that are NULL."""
+    given = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(given, default=_plain, ensure_ascii=False)
+
+
 def _instant(value: dt.datetime) -> str:
     text = value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
     return text.replace("+00:00", "Z")
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        return _instant(value)
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 

@@ -132,6 +132,11 @@ class Watcher:
         """The number of pages that are open."""
         return len(self._pages)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.is_set()
+
     def look_soon(self) -> None:
         """Look again at once, because something was changed here."""
         for wake in self._wakes:

@@ -26,6 +26,7 @@ WAIT_MS = 1  # for a message that has arrived already
 PAUSE_SECONDS = 0.02  # before readers that had no message are asked again
 REST_SECONDS = 0.1  # for the rest of the last entry, which arrives with its first message
 QUIET_SECONDS = 5.0  # a partition may end with entries that no reader sees
+QUEUE = 1_000
 AT_ONCE = 1_000  # messages of a partition before the next partition has its turn
 MORE = 8  # times as many entries are read if some have no messages
 
@@ -56,13 +57,15 @@ class Tail:
 
     settings: the address of the broker.
     address: the full name of the topic on the broker.
+    queue: messages of each partition that the client fetches ahead.
 
     Raises:
         TopicNotFoundError: the broker has no such topic.
         BrokerError: the broker does not answer.
     """
 
-    def __init__(self, settings: LakeSettings, address: str) -> None:
+    def __init__(self, settings: LakeSettings, address: str, queue: int = QUEUE) -> None:
+        self._queue = queue
         self._url = settings.pulsar_url
         with PulsarAdmin(settings.connection) as admin:
             partitions = admin.partitions(address)
@@ -74,6 +77,10 @@ class Tail:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
         self._client.close()
 
     def newest(self, count: int) -> list[Received]:
@@ -112,6 +119,27 @@ class Tail:
                 if not found:
                     time.sleep(PAUSE_SECONDS)
 
+    def arrived(self, most: int) -> list[Received]:
+        """Those of `following` that have arrived already, at most so many of each partition.
+
+        Raises:
+            BrokerError: the broker refuses to go on.
+        """
+        with self._errors():
+            return [message for _, message in self._poll(most)]
+
+    def skip(self) -> bool:
+        """Go on at the end of the topic. Returns whether there was anything to skip.
+
+        Raises:
+            BrokerError: the broker refuses to go on.
+        """
+        with self._errors():
+            late = [each for each in self._readers.values() if each.has_message_available()]
+            for reader in late:
+                reader.seek(pulsar.MessageId.latest)
+        return bool(late)
+
     def _open(self, starts: dict[str, Position | None]) -> None:
         """Open a reader of each partition, at a position or, for None, at the beginning."""
         for reader in self._readers.values():
@@ -122,6 +150,7 @@ class Tail:
                 pulsar.MessageId(-1, start.ledger, start.entry, -1)
                 if start
                 else pulsar.MessageId.earliest,
+                receiver_queue_size=self._queue,
                 start_message_id_inclusive=True,
             )
             for name, start in starts.items()
@@ -149,12 +178,12 @@ class Tail:
                 done = time.monotonic()
         return found
 
-    def _poll(self) -> list[tuple[str, Received]]:
+    def _poll(self, most: int = AT_ONCE) -> list[tuple[str, Received]]:
         """The messages that have arrived, each with the name of its partition."""
         found = []
         for name, reader in self._readers.items():
             with contextlib.suppress(pulsar.Timeout):
-                for _ in range(AT_ONCE):
+                for _ in range(most):
                     found.append((name, _received(name, reader.read_next(WAIT_MS))))
         return found
 

@@ -72,11 +72,10 @@ public class ReaderQuery {
             found.put("kind", error.getClass().getSimpleName());
             found.put("error", error instanceof AnalysisException
                 ? ((AnalysisException) error).getSimpleMessage() : message);
-        } finally {
-            context.clearJobGroup();
-            context.setLocalProperty("spark.scheduler.pool", null);
-            found.put("is_cancelled", Boolean.valueOf(end(id)));
         }
+        context.clearJobGroup();
+        context.setLocalProperty("spark.scheduler.pool", null);
+        found.put("is_cancelled", Boolean.valueOf(end(id)));
         if (audit != null) {
             List rows = (List) found.get("rows");
             audit.ended(user, statement, begun, address, message, rows == null ? 0 : rows.size());

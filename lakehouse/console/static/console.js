@@ -117,6 +117,45 @@ function connect() {
   };
 }
 
+// The live page: the lines of a topic or a table, the newest first, until there were enough.
+const KEPT_LINES = 200;
+let tail;
+function follow(list) {
+  if (tail) tail.close();
+  const status = document.getElementById("tail-status");
+  const cell = (row, text, label) => {
+    const found = row.insertCell();
+    found.textContent = text;
+    found.dataset.name = label;
+    return found;
+  };
+  tail = new EventSource(`/live/events${location.search}`);
+  tail.addEventListener("ready", () => (status.textContent = "Waiting for the next."));
+  tail.addEventListener("note", (event) => (status.textContent = JSON.parse(event.data)));
+  tail.addEventListener("lines", (event) => {
+    const { lines, left } = JSON.parse(event.data);
+    for (const [at, kind, place, key, text] of lines) {
+      const row = list.insertRow(0);
+      cell(row, at ? new Date(at * 1000).toISOString().slice(11, 23) : "", "Time");
+      cell(row, kind, "Kind");
+      cell(row, place, "Place");
+      cell(row, key, "Key");
+      cell(row, text, "Content").className = "said";
+    }
+    while (list.rows.length > KEPT_LINES) list.deleteRow(-1);
+    status.textContent = left ? `${left} more came at once, and are not shown.` : "";
+  });
+  tail.addEventListener("end", (event) => {
+    tail.close();
+    status.textContent = JSON.parse(event.data) || "The console has stopped.";
+  });
+  tail.onerror = () => (status.textContent = "Connection lost, trying again.");
+  document.getElementById("tail-stop").onclick = () => {
+    tail.close();
+    status.textContent = "Stopped. Load the page again to go on.";
+  };
+}
+
 // "3 s ago" for all times on the page.
 const steps = [[60, 1, "s"], [3600, 60, "min"], [172800, 3600, "h"], [Infinity, 86400, "d"]];
 function age() {
@@ -235,6 +274,8 @@ function prepare() {
   }
   const pending = document.querySelector("[data-refresh]");
   if (pending) setTimeout(() => refresh(pending), Number(pending.dataset.refresh));
+  const list = document.getElementById("tail");
+  if (list) follow(list);
   const statement = document.getElementById("statement");
   if (statement) {
     statement.addEventListener("keydown", (event) => {
@@ -258,5 +299,12 @@ connect();
 setInterval(age, 1000);
 setInterval(reload, 1000); // when somebody was busy before
 document.addEventListener("visibilitychange", reload);
-addEventListener("pagehide", () => events.close());
-addEventListener("pageshow", (event) => event.persisted && connect());
+addEventListener("pagehide", () => {
+  events.close();
+  if (tail) tail.close();
+});
+addEventListener("pageshow", (event) => {
+  if (!event.persisted) return;
+  connect();
+  if (tail) follow(document.getElementById("tail"));
+});

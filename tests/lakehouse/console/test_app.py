@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from playwright.sync_api import Browser, Page, expect
 from quiet_lake import UTC, QuietLake
 from served_console import PATIENCE_MS, opened, quiet_settings, serving
+from tenacity import Retrying, stop_after_delay, wait_fixed
 
 from gold.dbt.process import target_path
 from lake.streams.checkpoint import claim
@@ -42,6 +43,7 @@ PAGES = {
     "tables": "/tables",
     "table": "/tables/silver.users_state",
     "sql": "/sql",
+    "live": "/live?source=silver.items_state",
     "timeline": "/timeline",
     "gold": "/gold",
     "system": "/system?settings=all",
@@ -369,6 +371,43 @@ def test_gold_shows_models_builds_and_the_snapshot(tab: Page, client: httpx.Clie
     expect(tab.locator(".lineage")).to_contain_text("sales_by_day version 0")
     tab.get_by_role("link", name="explain sales_by_day").click()
     expect(tab.locator("pre")).to_contain_text("sales_by_day is kept by account_id.")
+
+
+def test_changes_of_a_table_are_followed_until_the_page_is_closed(
+    browser: Browser, client: httpx.Client, quiet: QuietLake
+) -> None:
+    def following() -> int:
+        return int(client.get("/health").json()["following"])
+
+    with opened(browser, 390) as (page, errors, _):
+        go(page, client, "/live")
+        page.get_by_label("Filter").fill("user.id=7")
+        page.get_by_label("Follow", exact=False).first.select_option("silver.enriched_orders")
+        expect(page).to_have_url(re.compile(r"source=silver.enriched_orders&q=user.id%3D7"))
+        expect(page.locator("#tail-status")).to_have_text("Waiting for the next.")
+        assert following() == 1
+        evil = {"id": 7, "first_name": "Ann", "city": EVIL}
+        rows = [{"invoice_id": n, "user": {"id": n, "first_name": "Bo"}} for n in range(6)]
+        quiet.enrich("orders", [*rows, {"invoice_id": 6, "user": evil}], ago(1))
+        line = page.locator("#tail tr")
+        expect(line).to_have_count(1)
+        expect(line).to_contain_text('"first_name": "***"')
+        assert "Ann" not in page.content()
+        assert page.locator("main img").count() == 0
+        page.get_by_role("button", name="Stop").click()
+        expect(page.locator("#tail-status")).to_contain_text("Stopped")
+        go(page, client, "/live?source=silver.none")
+        expect(page.locator("#tail-status")).to_contain_text("There is no table 'silver.none'.")
+        go(page, client, "/live?source=topic.orders")
+        expect(page.locator("#tail-status")).to_contain_text("broker")
+        go(page, client, "/live?source=silver.users_state")
+        expect(page.locator("#tail-status")).to_have_text("Waiting for the next.")
+        assert following() == 1
+        assert [text for text in errors if "404" not in text] == []
+    for attempt in Retrying(stop=stop_after_delay(20), wait=wait_fixed(0.1), reraise=True):
+        with attempt:
+            assert following() == 0
+    assert client.get("/live/events?source=topic.none").status_code == 404
 
 
 def test_where_no_sql_endpoint_runs_its_page_says_how_to_get_one(

@@ -1,0 +1,1 @@
+"""The live page: messages of a topic, and changes of a table, as they come."""
