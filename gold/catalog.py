@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlparse
 from pyspark.sql import SparkSession
 
 from gold.sql_client import query_endpoint
-from gold.tables import BUILT, CUTS, GOLD, OWN, RUNS, published_tables
+from gold.tables import BUILT, CUT_OF, CUTS, GOLD, OWN, RUNS, published_tables
 from lake.quoting import identifier, literal
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
@@ -71,7 +71,7 @@ def _require_ours(spark: SparkSession, layer: str, folder: str) -> None:
 
 def drop_schema(settings: LakeSettings, schema: str) -> None:
     """Drop a schema in which dbt has worked beside gold, with its tables and views of silver."""
-    for name in (schema, f"cut_{schema}"):
+    for name in (schema, f"{CUT_OF}{schema}"):
         query_endpoint(settings, f"DROP SCHEMA IF EXISTS {identifier(name)} CASCADE")
         delete(settings, f"{settings.tables}/{name}")
 

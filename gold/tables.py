@@ -10,7 +10,8 @@ from pulsar_spark.schema import Column
 
 GOLD = "gold"  # the schema of marts without a schema of their own
 BUILT = "gold_build"  # the schema in which dbt builds and tests; `gold` is published from it
-CUT = f"cut_{BUILT}"  # the schema of the views of silver that these builds read
+CUT_OF = "cut_"  # prefix of the schemas of the views through which dbt reads silver
+CUT = f"{CUT_OF}{BUILT}"  # the schema of the views of silver that these builds read
 OWN = f"{BUILT}_"  # prefix of the schemas in which others run dbt
 
 CUTS = TableSpec(

@@ -35,6 +35,7 @@ MODULES = 15  # per folder
 # Modules that are tested elsewhere, or hold only declarations. All others have a test of their
 # name at the same place below `tests`. A name that ends with `/` stands for a folder.
 TESTED_BY = {
+    "lakehouse/runtime/certificates.py": "lakehouse/sql/test_guard.py",
     "bronze/metrics.py": "e2e/test_metrics.py",
     "gold/metrics.py": "e2e/test_metrics.py",
     "silver/metrics.py": "e2e/test_metrics.py",

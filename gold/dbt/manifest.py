@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gold.tables import BUILT
+from gold.tables import BUILT, CUT_OF
 from lake.topics.topic_file import TopicFile
 
 SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -90,5 +90,5 @@ class Manifest:
 
 
 def _is_free(schema: str) -> bool:
-    is_taken = schema in TAKEN or schema.startswith((BUILT, "cut_"))
+    is_taken = schema in TAKEN or schema.startswith((BUILT, CUT_OF))
     return SCHEMA.fullmatch(schema) is not None and not is_taken

@@ -80,6 +80,20 @@ def finished_batches(settings: LakeSettings, query: str) -> list[Batch]:
     return sorted(found, key=lambda batch: batch.number)
 
 
+def finished_at(settings: LakeSettings, query: str) -> float | None:
+    """When a stream of any process finished its last batch, in seconds since 1970.
+
+    None if it has finished none.
+    """
+    offsets = last_commit(settings, query)
+    if offsets is None:
+        return None
+    try:
+        return (offsets.parents[1] / "commits" / offsets.name).stat().st_mtime
+    except OSError:  # cleaned up in between
+        return None
+
+
 def held_locks() -> Locks:
     """The locks that processes of this machine hold, as device and inode; None if unknown."""
     try:
@@ -108,13 +122,7 @@ def is_claimed(settings: LakeSettings, query: str, locks: Locks) -> bool | None:
 
 def _state(settings: LakeSettings, name: str, locks: Locks) -> StreamState:
     errors = tuple(last_errors(settings, name))
-    commit = last_commit(settings, name)
-    finished = None
-    if commit is not None:
-        try:
-            finished = (commit.parents[1] / "commits" / commit.name).stat().st_mtime
-        except OSError:  # cleaned up in between
-            finished = None
+    finished = finished_at(settings, name)
     found, since = _found(settings, name, errors, is_claimed(settings, name, locks))
     return StreamState(name, found, since, newest_batch(settings, name), finished, errors)
 

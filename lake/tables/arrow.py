@@ -93,7 +93,7 @@ class ArrowTable:
         first, name = keys.column(0), keys.column_names[0]
         if not self.finds_by(name):
             return False
-        low, high = (_literal(value.as_py()) for value in pc.min_max(first).values())
+        low, high = (literal_of(value.as_py()) for value in pc.min_max(first).values())
         between = f'"{name}" >= {low} AND "{name}" <= {high}'
         if len(self._delta.file_uris(file_pruning_predicate=between)) > FEW_FILES:
             return False
@@ -121,7 +121,7 @@ class ArrowTable:
         wanted = [value for value in values.to_pylist() if value is not None]
         if pa.types.is_timestamp(values.type):  # Spark's statistics of files drop microseconds
             wanted += [v.replace(microsecond=v.microsecond // 1000 * 1000) for v in wanted]
-        listed = ",".join(map(_literal, wanted))
+        listed = ",".join(map(literal_of, wanted))
         condition = f'"{column}" IN ({listed})' if listed else "false"
         if values.null_count:
             condition += f' OR "{column}" IS NULL'
@@ -267,7 +267,7 @@ class ArrowTable:
         therefore does not grow with the table.
         """
         known = self.newest(order)
-        condition = None if known is None else f'"{order}" >= {_literal(known)}'
+        condition = None if known is None else f'"{order}" >= {literal_of(known)}'
         return max(self.rows(columns, condition), key=lambda row: row[order], default=None)
 
     def delete(self, condition: str, instead: Sequence[dict[str, Any]] = ()) -> None:
@@ -350,7 +350,7 @@ class NewRows:
             call, and again if a new row is not after those that were read or if rows are gone.
         """
         is_all = self._last is None
-        condition = None if is_all else f'"{self._order}" > {_literal(self._last)}'
+        condition = None if is_all else f'"{self._order}" > {literal_of(self._last)}'
         rows = table.table(self._columns, condition)
         if not is_all and self._count + rows.num_rows != table.count_rows():
             rows, is_all = table.table(self._columns), True
@@ -368,7 +368,8 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _literal(value: int | str | dt.date) -> str:
+def literal_of(value: int | str | dt.date) -> str:
+    """A value as DataFusion's SQL writes it, where a backslash has no meaning."""
     if isinstance(value, dt.date):
         return f"'{value.isoformat()}'"
     return str(value) if isinstance(value, int) else "'{}'".format(value.replace("'", "''"))

@@ -1,6 +1,5 @@
 """`lakehouse quarantine`: show, replay or discard the records that silver has refused."""
 
-import sys
 from typing import Annotated
 
 import typer
@@ -72,11 +71,12 @@ def give_up(
     """
     from lakehouse.runtime.run import spark_session
     from lakehouse.runtime.terminal import out, step
-    from silver.quarantine import Selection, discard, records
+    from silver.audit.totals import count_open
+    from silver.quarantine import Selection, discard
 
     selection = Selection(topic, reason)
     selection.check(current.topics)
-    count = len(records(current.lake, selection, sys.maxsize))
+    count = count_open(current.lake, topic, reason)
     if not count or not (yes or typer.confirm(f"Discard {count} records?", default=False)):
         out.print("Nothing was discarded.")
         return

@@ -31,7 +31,7 @@ from lake.tables.lake import Lake
 from lakehouse.console import live, quarantine, support, timeline
 from lakehouse.console.builds import gold_page
 from lakehouse.console.decisions import Decisions
-from lakehouse.console.freshness import READS, chart, slow_stage
+from lakehouse.console.freshness import HEIGHT, READS, WIDTH, chart, slow_stage
 from lakehouse.console.guard import COOKIE, LOGIN, Access, Guard
 from lakehouse.console.masking import Masking
 from lakehouse.console.page import PageMaker, fields
@@ -43,6 +43,7 @@ from lakehouse.console.watcher import Sample, Watcher
 from lakehouse.operate.doctor import examine
 from pulsar_spark.errors import LakehouseError
 from pulsar_spark.log_masking import redact
+from silver.audit.totals import count_open
 
 log = structlog.get_logger()
 
@@ -231,7 +232,7 @@ class Pages:
             if not self._decisions.begin(action, topic, reason):
                 raise HTTPException(409, "Another decision is running. Wait until it is done.")
             return RedirectResponse("/quarantine", 303)
-        count = await anyio.to_thread.run_sync(quarantine.open_records, self._lake, topic, reason)
+        count = await anyio.to_thread.run_sync(count_open, self._lake, topic, reason)
         stream = self._watcher.sample.streams.get(SILVER)
         return await anyio.to_thread.run_sync(
             lambda: self._pages.page(
@@ -318,12 +319,15 @@ class Pages:
                 stage: chart(points, self._watcher.sample.at) for stage, points in series.items()
             },
             reads=READS,
+            width=WIDTH,
+            height=HEIGHT,
         )
 
     def timeline(self, request: Request) -> Response:
         """The last batches of each stream by phase."""
-        given = request.query_params.get("minutes", "15")
-        minutes = int(given) if given.isdigit() and int(given) in timeline.SPANS else 15
+        given = request.query_params.get("minutes", "")
+        spans = {str(span): span for span in timeline.SPANS}
+        minutes = spans.get(given, timeline.USUAL_SPAN)
         names = stream_names(self._lake.topics)
         wanted = request.query_params.get("q", "")
         shown = [name for name in names if wanted.lower() in name.lower()]
@@ -338,6 +342,7 @@ class Pages:
             phases=[*timeline.PHASES],
             q=wanted,
             width=timeline.WIDTH,
+            height=timeline.HEIGHT,
         )
 
     def gold(self, request: Request) -> Response:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gold.dbt.manifest import Manifest
-from gold.tables import RUNS, GoldSnapshot, last_published
+from gold.tables import RUNS, GoldSnapshot, last_published, mart_name, table_name
 from lake.tables.lake import Lake
 from lakehouse.console.graph import full_name
 from pulsar_spark.log_masking import redact
@@ -63,6 +63,12 @@ class Gold:
     builds: list[Build]
     published: GoldSnapshot | None
 
+    @property
+    def marts(self) -> list[tuple[str, str, int]]:
+        """The published tables: the name within gold, the full name, and the version."""
+        versions = self.published.versions if self.published else {}
+        return [(name, ".".join(table_name(name)), versions[name]) for name in sorted(versions)]
+
 
 def gold_page(lake: Lake, manifest: Manifest) -> Gold:
     """Read what the page about gold shows."""
@@ -115,7 +121,7 @@ def _model(
         str(result.get("status", "")),
         result.get("seconds"),
         redact(str(result.get("message") or ""))[:300],
-        published is not None and table.removeprefix("gold.") in published.versions,
+        published is not None and mart_name(*table.split(".", 1)) in published.versions,
     )
 
 

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from gold.dbt.manifest import Manifest
+from gold.tables import CUT_OF, GOLD
 from lake.tables.lake import Lake
 from lake.topics.sink_source import source_of
 from silver.contract.tables import enriched_table, history_table, state_table
 
 STAGES = ("topic", "bronze", "silver", "gold", "sink")
-CUT = "cut_"  # prefix of the schemas of the views through which dbt reads silver
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _reads(
         seen.add(each)
         if each in sources:
             schema = str(sources[each].get("schema", ""))
-            layer = "silver" if schema.startswith(CUT) else schema
+            layer = "silver" if schema.startswith(CUT_OF) else schema
             yield f"{layer}.{sources[each].get('identifier') or sources[each]['name']}"
         elif each in nodes and full_name(nodes[each]) in published:
             yield full_name(nodes[each])
@@ -144,7 +144,7 @@ def _reads(
 
 def full_name(node: dict[str, Any]) -> str:
     """The name under which readers see the table of a model."""
-    schema = node.get("config", {}).get("schema") or "gold"
+    schema = node.get("config", {}).get("schema") or GOLD
     return f"{schema}.{node.get('alias') or node['name']}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import QueryBuilder
 
+from lake.tables.arrow import literal_of
 from lake.tables.lake import Lake
 from lakehouse.console.masking import Masking
 from pulsar_spark.schema import POSITION_FIELDS
@@ -57,12 +58,12 @@ def groups(lake: Lake, wanted: Filter) -> tuple[list[Group], int, int]:
     if not lake.table(QUARANTINE).exists():
         return [], 0, 0
     conditions = [
-        f"{column} = {_literal(value)}"
+        f"{column} = {literal_of(value)}"
         for column, value in (("topic", wanted.topic), ("status", wanted.status))
         if value
     ]
     if wanted.text:
-        conditions.append(f"strpos(lower(reason), {_literal(wanted.text.lower())}) > 0")
+        conditions.append(f"strpos(lower(reason), {literal_of(wanted.text.lower())}) > 0")
     where = f"where {' and '.join(conditions)}" if conditions else ""
     grouped = (
         "select topic, reason, status, count(*) as records, min(publish_time) as first, "  # noqa: S608 - our own SQL
@@ -88,7 +89,7 @@ def records(
     """The newest records of a group on a page; how many it has, and how many of them are open."""
     if not lake.table(QUARANTINE).exists():
         return [], 0, 0
-    where = f"topic = {_literal(topic)} and reason = {_literal(reason)}"
+    where = f"topic = {literal_of(topic)} and reason = {literal_of(reason)}"
     [counts] = _rows(
         lake,
         "select count(*) as all_records, count(*) filter (where status = 'open') as open_records "  # noqa: S608 - our own SQL
@@ -114,23 +115,7 @@ def records(
     return found, int(counts["all_records"]), int(counts["open_records"])
 
 
-def open_records(lake: Lake, topic: str | None, reason: str | None) -> int:
-    """The number of open records of a topic and a reason; of all if they are None."""
-    if not lake.table(QUARANTINE).exists():
-        return 0
-    chosen = (("topic", topic), ("reason", reason))
-    conditions = [f"{name} = {_literal(value)}" for name, value in chosen if value is not None]
-    where = " and ".join(["status = 'open'", *conditions])
-    [row] = _rows(lake, f"select count(*) as records from quarantine where {where}")  # noqa: S608 - our own SQL
-    return int(row["records"])
-
-
 def _rows(lake: Lake, sql: str) -> Sequence[dict[str, Any]]:
     query = QueryBuilder().register("quarantine", lake.table(QUARANTINE).log())
     found: list[dict[str, Any]] = pa.table(query.execute(sql).read_all()).to_pylist()
     return found
-
-
-def _literal(text: str) -> str:
-    """A text as DataFusion's SQL writes it, where a backslash has no meaning."""
-    return "'{}'".format(text.replace("'", "''"))

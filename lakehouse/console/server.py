@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import threading
 from collections.abc import Iterator
 
@@ -15,13 +14,14 @@ from cryptography import x509
 from gold.sql_client import is_loopback
 from lake.observe.recent_batches import RECENT
 from lake.settings.console import CONSOLE_TOKEN_ENV
-from lake.settings.secret_files import require_private, secret_text
+from lake.settings.secret_files import secret_text
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from lakehouse.console.app import make_app
 from lakehouse.console.guard import Access
 from lakehouse.console.watcher import Watcher
 from lakehouse.runtime.address import console_url
+from lakehouse.runtime.certificates import key_and_certificates
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.log_masking import hide
 
@@ -131,18 +131,7 @@ def _certified_names(settings: LakeSettings) -> list[str] | None:
     if certificate is None or key is None:
         what = f"TLS of the console needs {CERTIFICATE} and {KEY}."
         raise SettingsError(what, "Set both.")
-    path = certificate.expanduser()
-    try:
-        [own, *_] = x509.load_pem_x509_certificates(path.read_bytes())
-    except (OSError, ValueError) as error:
-        what = f"{CERTIFICATE}: {certificate} cannot be read as PEM certificates ({error})."
-        raise SettingsError(what, "Correct the path or the file.") from error
-    try:
-        loaded = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        loaded.load_cert_chain(path, require_private(KEY, key), password=lambda: "")
-    except (OSError, ValueError) as error:
-        what = f"{KEY}: {key} is not the PEM key, without a passphrase, of {certificate}."
-        raise SettingsError(what, "Correct a path, or the order of the certificates.") from error
+    _, [own, *_] = key_and_certificates((CERTIFICATE, certificate), (KEY, key))
     try:
         found = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

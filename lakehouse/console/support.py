@@ -81,7 +81,7 @@ def log_end(settings: LakeSettings, name: str, lines: int = LINES) -> list[str]:
     if name == OWN_LOG:
         return [*RECENT_LINES][-lines:]
     file = next((each for each in _files(settings) if each.name == name), None)
-    return [] if file is None else _tail(file, LONGEST).splitlines()[-lines:]
+    return [] if file is None else redact(_tail(file, LONGEST)).splitlines()[-lines:]
 
 
 def _files(settings: LakeSettings) -> list[Path]:
@@ -89,10 +89,11 @@ def _files(settings: LakeSettings) -> list[Path]:
 
 
 def _tail(file: Path, most: int) -> str:
+    """The end of a log, with its secrets, which the callers mask."""
     try:
         with file.open("rb") as stream:
             stream.seek(max(file.stat().st_size - most, 0))
-            return redact(stream.read(most).decode(errors="replace"))
+            return stream.read(most).decode(errors="replace")
     except OSError as error:
         return f"{file.name} cannot be read: {error.strerror}"
 
@@ -111,7 +112,7 @@ def support_bundle(lake: Lake, sample: Sample, findings: Sequence[Finding]) -> b
         "checks.json": _json([each._asdict() for each in findings]),
         "streams.json": _json(streams),
         "tables.json": _json({"tables": tables, "lags": sample.lags, "broker": sample.broker}),
-        "topics.toml": redact(settings.topics.expanduser().read_text(errors="replace")),
+        "topics.toml": settings.topics.expanduser().read_text(errors="replace"),
         "log.txt": "\n".join(RECENT_LINES),
     }
     texts |= {f"logs/{file.name}": _tail(file, BUNDLED) for file in _files(settings)}

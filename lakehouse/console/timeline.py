@@ -18,7 +18,9 @@ PHASES = {
 }
 WHOLE = "batch"  # the only phase of a batch of another process
 WIDTH = 1000  # of a lane, in units of its drawing
+HEIGHT = 26
 SPANS = (5, 15, 60)  # minutes
+USUAL_SPAN = 15
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 
 from bronze.lag import topic_lag
 from gold.tables import published_tables
-from lake.streams.checkpoint import last_commit
 from lake.streams.given_up import given_up
 from lake.streams.last_errors import last_errors
 from lake.streams.pause import paused_since
+from lake.streams.state import finished_at
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
@@ -138,8 +138,8 @@ def _state(lake: Lake, query: str) -> str:
     if error is None:
         return paused
     at = dt.datetime.fromisoformat(error.at)
-    commit = last_commit(lake.settings, query)
-    if commit is not None and commit.stat().st_mtime >= at.timestamp() + LATELY:
+    finished = finished_at(lake.settings, query)
+    if finished is not None and finished >= at.timestamp() + LATELY:
         return paused  # it has worked for long enough since
     then = f", restart {error.retry}" if error.retry else ""
     return _notes(paused, f"failed at {at:%Y-%m-%d %H:%M:%S} UTC{then}: {_short(error.reason)}")

@@ -16,17 +16,15 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
-    load_pem_private_key,
     pkcs12,
 )
 
 from gold.sql_client import is_loopback
-from lake.settings.secret_files import require_private
 from lake.settings.settings import LakeSettings
 from lake.tables.java_source import compile_source
+from lakehouse.runtime.certificates import key_and_certificates
 from lakehouse.sql.users import SETTING as USERS_SETTING
 from lakehouse.sql.users import read_users, users_file, users_without_role
 from pulsar_spark.errors import SettingsError
@@ -73,23 +71,7 @@ def read_certificates(settings: LakeSettings) -> tuple[Any, list[x509.Certificat
     if certificate is None or key_file is None:
         what = f"LAKEHOUSE_SQL_TLS needs {CERTIFICATE} and {KEY} on the server."
         raise SettingsError(what, "Set both.")
-    try:
-        chain = x509.load_pem_x509_certificates(certificate.expanduser().read_bytes())
-    except (OSError, ValueError) as error:
-        what = f"{CERTIFICATE}: {certificate} cannot be read as PEM certificates ({error})."
-        raise SettingsError(what, "Correct the path or the file.") from error
-    try:
-        key = load_pem_private_key(require_private(KEY, key_file).read_bytes(), None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        what = f"{KEY}: {key_file} cannot be read as a PEM key without a passphrase ({error})."
-        raise SettingsError(what, "Correct the path or the file.") from error
-    if chain[0].public_key() != key.public_key():
-        what = (
-            f"{KEY}: the key in {key_file} does not belong to the first certificate in "
-            f"{certificate}."
-        )
-        raise SettingsError(what, "Put the endpoint's own certificate first, or correct a path.")
-    return key, chain
+    return key_and_certificates((CERTIFICATE, certificate), (KEY, key_file))
 
 
 def guard_state(settings: LakeSettings) -> tuple[Literal["ok", "warn", "fail"], str, str]:

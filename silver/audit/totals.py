@@ -4,14 +4,24 @@ from collections import Counter
 
 import pyarrow.compute as pc
 
-from lake.tables.arrow import NewRows
+from lake.tables.arrow import NewRows, literal_of
 from lake.tables.lake import Lake
 from lake.tables.table import Table
 from lake.topics.joins import JoinOf
-from silver.contract.tables import RECONCILIATION
+from silver.contract.tables import QUARANTINE, RECONCILIATION
 
 OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
 COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
+
+
+def count_open(lake: Lake, topic: str | None, reason: str | None) -> int:
+    """The number of open records in quarantine, of a topic and a reason or, if None, of all."""
+    table = lake.table(QUARANTINE)
+    if not table.exists():
+        return 0
+    chosen = {"status": "open", "topic": topic, "reason": reason}
+    given = [f"{name} = {literal_of(value)}" for name, value in chosen.items() if value is not None]
+    return table.arrow.count(" and ".join(given))
 
 
 class AuditTotals:

@@ -16,7 +16,7 @@ from lake.tables.lake import Lake
 from lakehouse.console.masking import Masking
 from lakehouse.console.page import PageMaker
 from lakehouse.console.tables import known_tables
-from lakehouse.console.tail.follow import MOST, SHOWN, TURN_SECONDS, Followers, Source
+from lakehouse.console.tail.followers import MOST, SHOWN, TURN_SECONDS, Followers, Source
 from lakehouse.console.tail.lines import Filter
 from lakehouse.console.tail.table_source import TableSource
 from lakehouse.console.tail.topic_source import TopicSource

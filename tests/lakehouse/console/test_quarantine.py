@@ -8,7 +8,8 @@ from quiet_lake import UTC, QuietLake, position
 from served_console import quiet_settings
 
 from lakehouse.console.masking import Masking
-from lakehouse.console.quarantine import PAGE, Filter, Group, groups, open_records, records
+from lakehouse.console.quarantine import PAGE, Filter, Group, groups, records
+from silver.audit.totals import count_open
 
 ODD = """it's "odd" \\ % _ -- ; drop"""
 DAY = dt.datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,9 +75,9 @@ def test_records_come_by_pages_the_newest_first(quiet: QuietLake) -> None:
 
 
 def test_open_records_are_counted_for_a_decision(quiet: QuietLake, tmp_path: Path) -> None:
-    assert open_records(quiet.lake, None, None) == 47
-    assert open_records(quiet.lake, "orders", ODD) == 46
-    assert open_records(quiet.lake, "users", None) == 1
+    assert count_open(quiet.lake, None, None) == 47
+    assert count_open(quiet.lake, "orders", ODD) == 46
+    assert count_open(quiet.lake, "users", None) == 1
     empty = QuietLake(quiet_settings(tmp_path)).lake
-    assert open_records(empty, None, None) == 0
+    assert count_open(empty, None, None) == 0
     assert groups(empty, Filter()) == ([], 0, 0)

@@ -97,7 +97,7 @@ def test_a_key_that_does_not_belong_to_the_certificate_is_refused(tmp_path: Path
     (tmp_path / "other").mkdir()
     others, _ = certificate(tmp_path / "other", "localhost")
     own = {**files, "console_tls_key_file": others["console_tls_key_file"]}
-    with pytest.raises(SettingsError, match="is not the PEM key"):
+    with pytest.raises(SettingsError, match="does not belong to the first certificate"):
         require_access(quiet_settings(tmp_path, **own))
 
 

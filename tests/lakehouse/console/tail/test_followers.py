@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from lakehouse.console.tail import follow
-from lakehouse.console.tail.follow import AT_ONCE, BUSY, FULL, MOST, SHOWN, Event, Followers
+from lakehouse.console.tail import followers as follow
+from lakehouse.console.tail.followers import AT_ONCE, BUSY, FULL, MOST, SHOWN, Event, Followers
 from lakehouse.console.tail.lines import Filter, Line
 from pulsar_spark.errors import BrokerError
 
