@@ -67,11 +67,11 @@ public class ReaderQuery {
             context.setLocalProperty("spark.scheduler.pool", user.role);
             collect(open(user).sql(statement), most, found);
         } catch (Throwable error) {
-            message = String.valueOf(error.getMessage());
+            message = String.valueOf(error); // with its class, by which the audit knows a refusal
             found.clear();
             found.put("kind", error.getClass().getSimpleName());
             found.put("error", error instanceof AnalysisException
-                ? ((AnalysisException) error).getSimpleMessage() : message);
+                ? ((AnalysisException) error).getSimpleMessage() : error.getMessage());
         }
         context.clearJobGroup();
         context.setLocalProperty("spark.scheduler.pool", null);

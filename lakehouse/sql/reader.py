@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CLASSES = ("Access", "PlanGuard", "Audit", "ReaderQuery")  # each after those that it names
 MOST_ROWS = 1000
 MOST_SECONDS = 60
-PLACE = re.compile(r"line (\d+), pos(?:ition)? (\d+)|line (\d+) pos (\d+)")
+PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 STOPPED = "The SQL endpoint has stopped."
 DENIED = re.compile(r"^.*AccessDenied: ")
 
@@ -176,7 +176,7 @@ def _refusal(said: dict[str, Any]) -> Refusal:
     place = PLACE.search(why)
     line = column = None
     if place:
-        line, column = (int(each) for each in place.groups() if each is not None)
+        line, column = (int(each) for each in place.groups())
         # Spark counts positions from 0, and from 1 where it says "position".
         column += "position" not in place[0]
     return Refusal(why, line, column, said["is_cancelled"])

@@ -312,7 +312,7 @@ def take_picture(address: str) -> None:
     """Write the picture of the flow in the docs."""
     with chromium() as browser, opened(browser) as (page, _, _):
         page.goto(address)
-        page.get_by_text("Live", exact=True).wait_for()
+        page.locator("#link", has_text="Live").wait_for()
         page.screenshot(path=f"{SHOTS}/console-flow.png", full_page=True)
 
 
@@ -345,6 +345,34 @@ def test_the_console_shows_the_running_streams_and_discards_a_refused_record(
         until(lambda: shows("/quarantine", "done", "1 records were discarded", "discarded 1"), 120)
         until(lambda: shows("/streams", "silver running"), 90)
     assert "1 discarded" in home.status()["silver.reconciliation"]["note"]
+
+
+def test_the_console_runs_sql_as_a_reader_although_everybody_is_an_owner(
+    running: subprocess.Popen[str], home: Home
+) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{home.console_port}", timeout=30) as console:
+        form = BeautifulSoup(console.get("/sql").text, "html.parser")
+        token = form.select_one("form.query [name=csrf]")
+        assert token is not None
+
+        def result(statement: str) -> str:
+            fields = {"csrf": token["value"], "statement": statement}
+            place = console.post("/sql", data=fields).headers["location"]
+
+            def ended() -> str:
+                found = BeautifulSoup(console.get(place).text, "html.parser").select_one("#result")
+                assert found is not None
+                assert not found.get("data-refresh")
+                return found.get_text(" ")
+
+            return str(Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2))(ended))
+
+        [(readings,)] = home.sql("select sum(readings) from gold.readings_by_day")
+        found = result("select concat('=', sum(readings)) from gold.readings_by_day")
+        assert f"={readings}" in found
+        refused = result("select *\nfrom silver.enriched_readings")
+        assert "The role 'reader' may not read silver.enriched_readings" in refused
+        assert "may not run DropTable" in result("drop table gold.readings_by_day")
 
 
 def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:

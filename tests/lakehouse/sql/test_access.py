@@ -31,6 +31,7 @@ from lakehouse.runtime.ports import free_port
 from lakehouse.sql.access import masks, policy
 from lakehouse.sql.connect import spark_connect
 from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.reader import Answer, Refusal
 from lakehouse.sql.users import add_user, change_role, remove_user
 from pulsar_spark.errors import SettingsError
 
@@ -459,6 +460,14 @@ def test_limits_of_rows_time_and_statements_are_kept(
         assert len(query_endpoint(rita, "select * from range(10)")[1]) == 10
         with pytest.raises(SqlError, match="The role 'reader' may not read more than 10 rows"):
             query_endpoint(rita, "select * from range(11)")
+        reader = serving.reader  # of the console
+        assert (reader.most_rows, reader.most_seconds) == (10, 1)
+        found = reader.run(shop_lake.topics, [], "a", "select 'x' as audited", "10.1.2.3")
+        assert isinstance(found, Answer)
+        assert found.rows == [["x"]]
+        refused = reader.run(shop_lake.topics, [], "b", "drop table gold.reward_points", "")
+        assert isinstance(refused, Refusal)
+        assert "The role 'reader' may not run DropTable" in refused.why
         slow = "select count(*) from range(1000000000000) where hash(id) = 7"
         with pytest.raises(SqlError, match=r"(?i)time|cancel"):
             query_endpoint(rita, slow)
@@ -477,6 +486,15 @@ def test_limits_of_rows_time_and_statements_are_kept(
         until(lambda: not tracker.getActiveJobsIds())
     finally:
         serving.stop()
+    audited = query_endpoint(
+        guarded,
+        "select outcome, role, address, statement, rows from bronze.sql_statements "
+        "where `user` = 'console' order by begun_at",
+    )[1]
+    assert audited == [
+        ("done", "reader", "10.1.2.3", "select ? as audited", 1),
+        ("refused", "reader", "", "drop table gold.reward_points", 0),
+    ]
 
 
 def test_the_product_works_as_its_owner(guarded: LakeSettings) -> None:
