@@ -81,14 +81,20 @@ def main() -> None:
         for path in ("/", "/streams"):
             page, _, _ = stack.enter_context(served.opened(browser))
             page.goto(address + path)
-        time.sleep(10)
-        begun, before = time.monotonic(), used(process)
-        time.sleep(SECONDS)
-        share = (used(process) - before) / (time.monotonic() - begun)
-        grown = process.memory_info().rss - memory - driver
-        print(f"{len(lake.tables('gold')) + 8} tables, two pages, {SECONDS} s")
-        print(f"processor: {share * 100:.2f} % of a core")
-        print(f"memory: {grown / 1e6:.0f} MB more than without the console")
+
+        def measure(what: str) -> None:
+            time.sleep(10)
+            begun, before = time.monotonic(), used(process)
+            time.sleep(SECONDS)
+            share = (used(process) - before) / (time.monotonic() - begun)
+            grown = process.memory_info().rss - memory - driver
+            print(f"{len(lake.tables('gold')) + 8} tables, {what}, {SECONDS} s")
+            print(f"processor: {share * 100:.2f} % of a core")
+            print(f"memory: {grown / 1e6:.0f} MB more than without the console", flush=True)
+
+        measure("two pages")
+        page.goto(f"{address}/live?source=silver.enriched_orders")
+        measure("two pages, of which one follows a table with 100 new rows a second")
 
 
 if __name__ == "__main__":

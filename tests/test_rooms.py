@@ -65,6 +65,8 @@ TESTED_BY = {
     "lakehouse/commands/": "lakehouse/test_cli.py",
     "lakehouse/demo.py": "e2e/test_demo.py",
     "lakehouse/runtime/address.py": "lakehouse/console/test_server.py",
+    "lakehouse/console/page.py": "lakehouse/console/test_app.py",
+    "lakehouse/console/tail/pages.py": "lakehouse/console/test_app.py",
     "lakehouse/console/live.py": "lakehouse/console/test_app.py",
     "lakehouse/erasure/object_versions.py": "lakehouse/erasure/test_run.py",
     "lakehouse/report/": "lakehouse/test_report.py",

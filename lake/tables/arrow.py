@@ -8,6 +8,7 @@ import datetime as dt
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -171,27 +172,30 @@ class ArrowTable:
         order = [(COMMIT_VERSION, "ascending"), (CHANGE_TYPE, "ascending")]
         return changes.sort_by(order).drop_columns([COMMIT_VERSION]).combine_chunks()
 
-    def first_changes(self, version: int, most: int) -> tuple[list[dict[str, Any]], bool]:
-        """The first rows in the change feed of a version, as they are after it.
+    def first_changes(self, since: int, until: int, most: int) -> tuple[list[dict[str, Any]], bool]:
+        """Some rows in the change feed of some versions, as they are after them.
 
         Args:
-            version: a version that `is_exact`.
+            since: the first version.
+            until: the last version. All of them are exact (`is_exact`).
             most: the maximum number of rows.
 
         Returns:
-            The rows with `_change_type`, which have the values from before a deletion, and whether
-            there are more. No more of the feed is read than needed.
+            The rows in the order of versions, and whether there are more. They have the columns
+            `_change_type` and `_commit_version`, and the values from before a deletion. No more of
+            the feed is read than needed.
         """
         found: list[dict[str, Any]] = []
         schema = self.schema(self.names).append(pa.field(CHANGE_TYPE, pa.string()))
-        feed = self._delta.load_cdf(version, version, columns=schema.names)
+        schema = schema.append(pa.field(COMMIT_VERSION, pa.int64()))
+        feed = self._delta.load_cdf(since, until, columns=schema.names)
         for batch in pa.RecordBatchReader.from_stream(feed):
             part = _cast(batch, schema)
             part = part.filter(pc.not_equal(part[CHANGE_TYPE], PREIMAGE))
             found += part.slice(0, most + 1 - len(found)).to_pylist()
             if len(found) > most:
                 break
-        return found[:most], len(found) > most
+        return sorted(found[:most], key=itemgetter(COMMIT_VERSION)), len(found) > most
 
     def last_changes(
         self, since: int, until: int, columns: Sequence[str], key: Sequence[str], most: Most

@@ -140,7 +140,11 @@ def shown(value: Any) -> str | None:
 def row_text(row: Mapping[str, Any]) -> str:
     """A row on one line, without the columns that are NULL."""
     given = {name: value for name, value in row.items() if value is not None}
-    return json.dumps(given, default=_plain, ensure_ascii=False)
+    return json.dumps(given, default=_shortened, ensure_ascii=False)
+
+
+def _shortened(value: Any) -> str:
+    return _instant(value) if isinstance(value, dt.datetime) else _plain(value)
 
 
 def _instant(value: dt.datetime) -> str:
@@ -149,8 +153,6 @@ def _instant(value: dt.datetime) -> str:
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, dt.datetime):
-        return _instant(value)
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 

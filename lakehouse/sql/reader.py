@@ -115,8 +115,11 @@ class Reader:
         """Cancel what is running. Called before the endpoint stops."""
         with self._lock:
             self._is_closed, running = True, [*self._running]
+        from py4j.protocol import Py4JError
+
         for key in running:
-            self.cancel(key)
+            with contextlib.suppress(Py4JError, OSError):  # Java has ended
+                self.cancel(key)
 
     def _queries(self) -> Any:
         """The object that runs statements, which is made for the first one."""

@@ -367,8 +367,8 @@ def test_the_console_runs_sql_as_a_reader_although_everybody_is_an_owner(
 
             return str(Retrying(stop=stop_after_delay(60), wait=wait_fixed(0.2))(ended))
 
-        [(readings,)] = home.sql("select sum(readings) from gold.readings_by_day")
-        found = result("select concat('=', sum(readings)) from gold.readings_by_day")
+        [(readings,)] = home.sql("select sum(count_readings) from gold.readings_by_day")
+        found = result("select concat('=', sum(count_readings)) from gold.readings_by_day")
         assert f"={readings}" in found
         refused = result("select *\nfrom silver.enriched_readings")
         assert "The role 'reader' may not read silver.enriched_readings" in refused

@@ -18,6 +18,7 @@ from pulsar_spark.errors import LakehouseError
 from pulsar_spark.log_masking import redact
 
 TURN_SECONDS = 0.5  # between two looks
+REST = 100  # rest after a look, as a multiple of the processor time that it took
 READ = 100  # messages or rows that are read in a turn
 SHOWN = 10  # lines that are shown in a turn
 MOST = 1000  # lines of a page
@@ -104,7 +105,7 @@ class _Page:
     def _follow(self, source: Source) -> str:
         shown, told = 0, ""
         while not self.closed.is_set() and not self._is_stopped():
-            begun = time.monotonic()
+            begun = time.thread_time()
             lines, note = source.poll(READ)
             fitting = [line for line in lines if self._wanted.fits(line)]
             now = fitting[-min(SHOWN, MOST - shown) :]
@@ -117,7 +118,7 @@ class _Page:
             told = note
             if shown >= MOST:
                 return FULL
-            self.closed.wait(max(TURN_SECONDS - (time.monotonic() - begun), TURN_SECONDS / 5))
+            self.closed.wait(max(TURN_SECONDS, (time.thread_time() - begun) * REST))
         return ""
 
     def _tell(self, name: str, content: Any) -> None:

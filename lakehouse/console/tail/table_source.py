@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lake.tables.arrow import CHANGE_TYPE
+from lake.tables.arrow import CHANGE_TYPE, COMMIT_VERSION
 from lake.tables.spec import CHANGE_FEED
 from lake.tables.table import Table
 from lakehouse.console.masking import Masking
 from lakehouse.console.tables import row_text
 from lakehouse.console.tail.lines import Line
 
+MOST_VERSIONS = 20  # that are read in a turn
 KINDS = {"insert": "insert", "update_postimage": "update", "delete": "delete"}
 
 
@@ -23,9 +24,9 @@ class TableSource:
         self._next = table.newest_version() + 1
 
     def poll(self, most: int) -> tuple[list[Line], str]:
-        """The rows that one version has changed, and a note if some cannot be shown.
+        """The rows that new versions have changed, and a note if some cannot be shown.
 
-        Versions that only move rows have none. Of a version, the first rows are read.
+        Versions that only move rows have none.
 
         Args:
             most: the most rows to read.
@@ -33,35 +34,53 @@ class TableSource:
         newest = self._table.newest_version()
         if newest + 1 < self._next:  # the table was deleted and created again
             self._next = 0
-        while self._next <= newest and not self._table.has_changes(self._next):
-            self._next += 1
         if self._next > newest:
             return [], ""
-        version = self._next
-        self._next += 1
-        if not self._table.is_exact(version):
-            # delta-rs would give rows that a deletion vector hides as inserted ones.
-            return [], f"Version {version:,} deletes rows by a vector, so they are not known here."
+        since, note = self._next, ""
+        if newest - since >= MOST_VERSIONS:
+            since = newest - MOST_VERSIONS + 1
+            note = "The table is faster than this page. Older versions were skipped."
         arrow = self._table.arrow
-        if self._table.rewrites(version) and arrow.configuration(*CHANGE_FEED) != "true":
+        has_feed = arrow.configuration(*CHANGE_FEED) == "true"
+        until = since - 1
+        for version in range(since, min(newest, arrow.version) + 1):
+            if problem := self._problem(version, has_feed=has_feed):
+                if until < since:  # else it is said in the next turn
+                    self._next = version + 1
+                    return [], problem
+                break
+            until = version
+        self._next = until + 1
+        if not any(self._table.has_changes(each) for each in range(since, until + 1)):
+            return [], note
+        rows, has_more = arrow.first_changes(since, until, most)
+        if has_more:
+            note = f"Up to version {until:,}, more rows were changed."
+        return [self._line(row) for row in rows], note
+
+    def _problem(self, version: int, *, has_feed: bool) -> str:
+        """Why the changes of a version cannot be shown; empty if they can."""
+        if self._table.is_exact(version) is False:
+            # delta-rs would give rows that a deletion vector hides as inserted ones.
+            return f"Version {version:,} deletes rows by a vector, so they are not known here."
+        if self._table.rewrites(version) and not has_feed:
             # The feed would give all rows of the files as deleted, and those of others as inserted.
             why = f"Version {version:,} rewrites files, and the table keeps no change feed."
-            return [], f"{why} Which rows it changes is not known."
-        at = self._table.written_at(version)
-        rows, has_more = arrow.first_changes(version, most)
-        lines = [self._line(row, version, at) for row in rows]
-        return lines, f"Version {version:,} changes more rows." if has_more else ""
+            return f"{why} Which rows it changes is not known."
+        return ""
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _line(self, row: dict[str, Any], version: int, at: float | None) -> Line:
+    def _line(self, row: dict[str, Any]) -> Line:
         kind = KINDS[row.pop(CHANGE_TYPE)]
+        version = row.pop(COMMIT_VERSION)
+        at, place = self._table.written_at(version), f"version {version:,}"
         layer, _, topic = self._table.full_name.partition(".")
         if layer == "bronze":
             payload = (row.get("payload") or b"").decode("utf-8", "backslashreplace")
             text, values = self._masking.line(topic, payload) if payload else ("", None)
             key = self._masking.key(topic, row.get("key"))
-            return Line(at, kind, f"version {version:,}", key, text, values)
+            return Line(at, kind, place, key, text, values)
         masked = self._masking.row(self._table.full_name, row)
-        return Line(at, kind, f"version {version:,}", "", row_text(masked), masked)
+        return Line(at, kind, place, "", row_text(masked), masked)

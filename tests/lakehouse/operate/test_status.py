@@ -61,7 +61,7 @@ def test_the_last_error_of_a_stream_is_noted_until_it_has_worked_for_a_while(
         return lake_status(lake)[0].note
 
     def works_until(at: float) -> None:
-        os.utime(folder / "offsets" / "0", (at, at))
+        os.utime(folder / "commits" / "0", (at, at))
 
     now = dt.datetime.now(dt.timezone.utc).timestamp()
     note_error(settings, "bronze.p", "No answer.", retry="1 of 5", delay=10)

@@ -14,7 +14,7 @@ from served_console import quiet_settings
 from lake.tables.spec import CHANGE_FEED
 from lakehouse.console.masking import HIDDEN, Masking
 from lakehouse.console.tables import known_tables
-from lakehouse.console.tail.table_source import TableSource
+from lakehouse.console.tail.table_source import MOST_VERSIONS, TableSource
 
 NOW = dt.datetime.now(dt.timezone.utc)
 
@@ -45,22 +45,33 @@ def test_changed_rows_come_version_by_version_with_personal_values_masked(
     write({"id": 1}, configuration=CHANGE_FEED)
     found = source(quiet, "gold.people")
     assert found.poll(10) == ([], "")
-    write({"id": 2, "first_name": "Bo"}, {"id": 3})
+    write({"id": 2, "first_name": "Bo"})
+    [one], _ = found.poll(10)
+    assert (one.kind, one.place) == ("insert", "version 1")
     DeltaTable(path).update(new_values={"city": "Bern"}, predicate="id = 2")
+    write({"id": 3})
     DeltaTable(path).delete("id = 3")
-    turns = [found.poll(10) for _ in range(4)]
-    kinds = [sorted((each.kind, each.values["id"]) for each in lines) for lines, _ in turns]
-    assert kinds == [[("insert", 2), ("insert", 3)], [("update", 2)], [("delete", 3)], []]
-    [line] = turns[1][0]
-    assert line.place == "version 2"
+    lines, note = found.poll(10)
+    kinds = [(each.kind, each.values["id"], each.place) for each in lines]
+    assert (kinds, note) == (
+        [
+            ("update", 2, "version 2"),
+            ("insert", 3, "version 3"),
+            ("delete", 3, "version 4"),
+        ],
+        "",
+    )
+    assert found.poll(10) == ([], "")
+    line = lines[0]
     assert line.at is not None
     assert abs(line.at - NOW.timestamp()) < 60
     assert json.loads(line.text) == {"id": 2, "first_name": "***", "city": "Bern"}
     DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    assert found.poll(10) == ([], "")
     DeltaTable(path).delete("id = 1")
     lines, note = found.poll(10)
     assert lines == []
-    assert "Version 5 rewrites files" in note
+    assert "Version 6 rewrites files" in note
 
 
 def test_of_a_large_version_the_first_rows_are_read(quiet: QuietLake) -> None:
@@ -69,7 +80,16 @@ def test_of_a_large_version_the_first_rows_are_read(quiet: QuietLake) -> None:
     lines, note = found.poll(100)
     assert len(lines) == 100
     assert lines[0].values["first_name"].startswith("A")
-    assert note == "Version 2 changes more rows."
+    assert note == "Up to version 2, more rows were changed."
+
+
+def test_a_table_that_is_too_fast_is_followed_at_its_end(quiet: QuietLake) -> None:
+    found = source(quiet, "silver.users_state")
+    for number in range(MOST_VERSIONS + 5):
+        quiet.keep("users", [{"id": number}], NOW)
+    lines, note = found.poll(100)
+    assert [each.values["id"] for each in lines] == [*range(5, MOST_VERSIONS + 5)]
+    assert "Older versions were skipped" in note
 
 
 def test_messages_of_bronze_are_shown_as_messages(quiet: QuietLake) -> None:
