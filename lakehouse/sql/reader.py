@@ -48,6 +48,11 @@ class Answer:
     is_cut: bool
     longest: int
 
+    @property
+    def has_long(self) -> bool:
+        """Whether a value was cut."""
+        return any(len(cell or "") > self.longest for row in self.rows for cell in row)
+
 
 @dataclass(frozen=True)
 class Refusal:

@@ -71,9 +71,12 @@ def test_a_result_is_cut_at_the_most_rows_and_long_values_too(run: Any, reader: 
     assert [row[0] for row in found.rows] == [str(n) for n in range(reader.most_rows)]
     assert found.is_cut
     assert not answer(run(f"select id from range({reader.most_rows})")).is_cut
-    [[cell]] = answer(run("select repeat('x', 50000)")).rows
+    long = answer(run("select repeat('x', 50000)"))
+    assert long.has_long
+    [[cell]] = long.rows
     assert cell is not None
     assert len(cell) == found.longest + 1
+    assert not found.has_long
 
 
 @pytest.mark.parametrize(
