@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lake.tables.checksums import write_checksum
-from lake.tables.log import files_of, newest
+from lake.tables.log import TableFiles, files_of, newest
 from lake.tables.spec import APPEND_ONLY
 
 FEW_FILES = 32
@@ -286,6 +286,10 @@ class ArrowTable:
         rows = self._as_table(instead)
         write_deltalake(self._delta, rows, mode="overwrite", predicate=condition)
         write_checksum(self._delta)
+
+    def files(self) -> TableFiles:
+        """Statistics of the files."""
+        return TableFiles(self._delta)
 
     def newest(self, column: str) -> dt.datetime | None:
         """The latest instant in a column, truncated to milliseconds; None if there is none."""

@@ -25,7 +25,6 @@ from gold.tables import RUNS, published_tables
 from lake.streams.state import StreamState, stream_names, stream_states
 from lake.tables.arrow import NewRows
 from lake.tables.lake import Lake
-from lake.tables.log import TableFiles
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from lakehouse.console.freshness import Freshness, Point
@@ -258,7 +257,9 @@ class _Tables:
             return None
         known = self._known.get(name)
         if known is None or known[0] != version:
-            files = TableFiles(table.log())
+            # A table that changes stays open, because reading its log anew costs several times as
+            # much as reading a version.
+            files = table.files() if known is None else table.arrow.files()
             newest = files.newest("publish_time")
             sample = TableSample(
                 files.rows, files.size, files.count, version, newest.timestamp() if newest else None

@@ -18,7 +18,7 @@ from pulsar_spark.errors import LakehouseError
 from pulsar_spark.log_masking import redact
 
 TURN_SECONDS = 0.5  # between two looks
-REST = 100  # rest after a look, as a multiple of the processor time that it took
+REST = 200  # rest after a look, as a multiple of the processor time that it took
 READ = 100  # messages or rows that are read in a turn
 SHOWN = 10  # lines that are shown in a turn
 MOST = 1000  # lines of a page

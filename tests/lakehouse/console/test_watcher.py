@@ -6,10 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from quiet_lake import UTC, QuietLake
 from served_console import quiet_settings
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
+from lake.tables.log import TableFiles
 from lakehouse.console import watcher
 from lakehouse.console.watcher import Sample, TableSample, Watcher
 
@@ -50,9 +52,14 @@ def test_only_what_has_changed_is_read_again(
 ) -> None:
     found = Watcher(quiet.lake)
     look(quiet, found)
-    opened = []
-    read = watcher.TableFiles
-    monkeypatch.setattr(watcher, "TableFiles", lambda log: opened.append(log) or read(log))
+    opened: list[DeltaTable] = []
+    read = TableFiles.__init__
+
+    def noted(files: TableFiles, log: DeltaTable) -> None:
+        opened.append(log)
+        read(files, log)
+
+    monkeypatch.setattr(TableFiles, "__init__", noted)
     look(quiet, found)
     assert opened == []
     quiet.land("users", [b"{}"], NOW)
