@@ -35,7 +35,7 @@ from lakehouse.console.freshness import HEIGHT, READS, WIDTH, chart, slow_stage
 from lakehouse.console.guard import COOKIE, LOGIN, Access, Guard
 from lakehouse.console.masking import Masking
 from lakehouse.console.page import PageMaker, fields
-from lakehouse.console.query.pages import QueryPages
+from lakehouse.console.query.pages import QueryPages, rows_of
 from lakehouse.console.query.statements import Statements
 from lakehouse.console.tables import known_tables, table_page
 from lakehouse.console.tail.pages import TailPages
@@ -298,6 +298,7 @@ class Pages:
             "",
             table=table_page(table, manifest, self._masking),
             known=sample.tables.get(name),
+            statement=rows_of(name),
             sources=sample.graph.sources(name),
             readers=sample.graph.readers(name),
             masks=not self._lake.settings.console_personal,

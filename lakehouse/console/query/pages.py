@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from gold.tables import GOLD
 from lakehouse.console.page import PageMaker, query
 from lakehouse.console.query.statements import StatementError, Statements
 from lakehouse.console.tables import shown
@@ -20,6 +21,13 @@ from lakehouse.console.watcher import Watcher
 
 SOON_SECONDS = 1.5  # most results come so soon that the page need not ask for them
 LONGEST_IN_ADDRESS = 4000  # characters; the page of a longer statement knows it by its key
+
+
+def rows_of(table: str) -> str:
+    """The statement for some rows of a table; empty if it is not one of gold."""
+    schema, _, name = table.partition(".")
+    is_plain = name.isascii() and name.isidentifier()
+    return f"select * from {table} limit 100" if schema == GOLD and is_plain else ""  # noqa: S608
 
 
 class QueryPages:
@@ -48,7 +56,7 @@ class QueryPages:
 
     def _page(self, request: Request, text: str, key: str, refused: str = "") -> Response:
         statement = self._statements.get(key)
-        marts = [name for name in self._watcher.sample.tables if name.startswith("gold.")]
+        tables, reader = self._watcher.sample.tables, self._statements.reader
         return self._pages.page(
             request,
             "sql.html.j2",
@@ -58,10 +66,10 @@ class QueryPages:
             text=text or (statement.text if statement else ""),
             is_gone=bool(key) and statement is None,
             refused=refused,
-            obstacle=self._statements.obstacle,
-            reader=self._statements.reader,
+            obstacle="" if reader else self._statements.obstacle,
+            reader=reader,
             running=self._statements.running,
-            marts=[name for name in marts if name.removeprefix("gold.").isidentifier()],
+            marts=[(name, sql) for name in tables if (sql := rows_of(name))],
             cell=shown,
         )
 
@@ -75,8 +83,7 @@ class QueryPages:
         except StatementError as error:
             return await anyio.to_thread.run_sync(self._page, request, text, "", str(error))
         await anyio.to_thread.run_sync(statement.ended.wait, SOON_SECONDS)
-        named = text if len(text) <= LONGEST_IN_ADDRESS else ""
-        return RedirectResponse(f"/sql?{query(statement=named, run=statement.key)}", 303)
+        return _to_result(statement.key, text)
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a statement."""
@@ -86,8 +93,7 @@ class QueryPages:
         if statement is not None:
             await anyio.to_thread.run_sync(self._statements.cancel, key)
             await anyio.to_thread.run_sync(statement.ended.wait, SOON_SECONDS)
-        named = form.get("statement", "")
-        return RedirectResponse(f"/sql?{query(statement=named, run=key)}", 303)
+        return _to_result(key, form.get("statement", ""))
 
     def download(self, request: Request) -> Response:
         """A result as CSV."""
@@ -96,3 +102,9 @@ class QueryPages:
             raise HTTPException(404, "This result is no longer kept. Run the statement again.")
         headers = {"Content-Disposition": f'attachment; filename="{statement.key}.csv"'}
         return Response(statement.as_csv(), media_type="text/csv", headers=headers)
+
+
+def _to_result(key: str, text: str) -> Response:
+    """Show the result of a statement, at an address that names both."""
+    named = text if len(text) <= LONGEST_IN_ADDRESS else ""
+    return RedirectResponse(f"/sql?{query(statement=named, run=key)}", 303)

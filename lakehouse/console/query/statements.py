@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from lake.settings.console import CONSOLE_TOKEN_ENV
 from lake.tables.lake import Lake
 from lakehouse.console.masking import Masking
 from lakehouse.sql.reader import OFFER, Answer, Reader, Refusal
@@ -24,7 +25,7 @@ from pulsar_spark.log_masking import redact
 AT_ONCE = 2  # statements that run
 KEPT = 4  # results in memory, of at most `LONGEST_RESULT` characters (`ReaderQuery.java`) each
 LONGEST = 20_000  # characters of a statement
-TOKEN = "LAKEHOUSE_CONSOLE_TOKEN_FILE"  # noqa: S105 - the name of the variable
+TOKEN = f"{CONSOLE_TOKEN_ENV}_FILE"
 
 
 class StatementError(LakehouseError):

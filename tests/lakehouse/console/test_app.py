@@ -386,12 +386,14 @@ def test_changes_of_a_table_are_followed_until_the_page_is_closed(
         expect(page).to_have_url(re.compile(r"source=silver.enriched_orders&q=user.id%3D7"))
         expect(page.locator("#tail-status")).to_have_text("Waiting for the next.")
         assert following() == 1
-        evil = {"id": 7, "first_name": "Ann", "city": EVIL}
         rows = [{"invoice_id": n, "user": {"id": n, "first_name": "Bo"}} for n in range(6)]
-        quiet.enrich("orders", [*rows, {"invoice_id": 6, "user": evil}], ago(1))
+        ann = {"id": 7, "first_name": "Ann"}
+        evil = {"invoice_id": 6, "user": ann, "item": {"name": EVIL}}
+        quiet.enrich("orders", [*rows, evil], ago(1))
         line = page.locator("#tail tr")
         expect(line).to_have_count(1)
         expect(line).to_contain_text('"first_name": "***"')
+        expect(line).to_contain_text("<img src=x onerror=")
         assert "Ann" not in page.content()
         assert page.locator("main img").count() == 0
         page.get_by_role("button", name="Stop").click()
@@ -413,6 +415,12 @@ def test_changes_of_a_table_are_followed_until_the_page_is_closed(
 def test_where_no_sql_endpoint_runs_its_page_says_how_to_get_one(
     tab: Page, client: httpx.Client
 ) -> None:
+    go(tab, client, "/tables/gold.reward_points")
+    tab.get_by_role("link", name="Query this table").click()
+    rows = "select * from gold.reward_points limit 100"
+    expect(tab.get_by_label("Statement")).to_have_value(rows)
+    go(tab, client, "/tables/silver.items_state")
+    expect(tab.get_by_role("link", name="Query this table")).to_have_count(0)
     go(tab, client, "/sql?statement=select+1")
     expect(tab.locator("#obstacle")).to_contain_text("lakehouse up")
     expect(tab.get_by_label("Statement")).to_have_value("select 1")
@@ -535,10 +543,12 @@ def test_a_console_that_only_shows_has_no_actions(tmp_path: Path) -> None:
 
 def test_it_ends_soon_although_pages_are_open(browser: Browser, tmp_path: Path) -> None:
     quiet = QuietLake(quiet_settings(tmp_path))
+    quiet.land("users", [b"{}"], ago(1))
     with opened(browser) as (page, _, _):
         with console(quiet.lake) as address:
-            page.goto(address)
+            page.goto(f"{address}/live?source=bronze.users")
             expect(page.locator("#link")).to_have_text("Live")
+            expect(page.locator("#tail-status")).to_have_text("Waiting for the next.")
             begun = time.monotonic()
         assert time.monotonic() - begun < 6
         expect(page.locator("#link")).to_have_text("Connection lost, trying again")

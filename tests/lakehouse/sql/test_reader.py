@@ -3,6 +3,7 @@
 Everybody is an owner of that endpoint. All tests share the generated shop's lake and its gold.
 """
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from sql_attacks import ALL, OF_ANALYSTS
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
 from gold.dbt.results import BuildResult
+from lake.settings.settings import load_settings
+from lake.topics.topic_file import load_topics
+from lakehouse.sql.access import policy_with_masks
 from lakehouse.sql.reader import OFFER, STOPPED, Answer, Reader, Refusal
 
 SLOW = "select count(*) from range(100000) a join range(100000) b on a.id + b.id > 3"
@@ -180,3 +184,19 @@ def test_sessions_of_owners_stay_as_they_are(run: Any, shop_lake: ShopLake) -> N
         other = OFFER.reader
     assert other is not None
     assert why(other.run(shop_lake.topics, [], "k", "select 1", "")) == STOPPED
+
+
+def test_masked_columns_are_added_to_those_of_the_topic_file(tmp_path: Path) -> None:
+    settings = load_settings(home=tmp_path)
+    topics = load_topics(settings.topics)
+    fields = topics.topics["users"].fields
+    spec = fields["firstName"].model_copy(update={"personal": "hash"})
+    users = topics.topics["users"].model_copy(update={"fields": fields | {"firstName": spec}})
+    hashed = topics.model_copy(update={"topics": topics.topics | {"users": users}})
+    plain = json.loads(policy_with_masks(settings, hashed, []))
+    assert plain["masks"]["silver.users_state"]["first_name"] == "hash"
+    assert "*" not in plain["masks"]
+    masks = json.loads(policy_with_masks(settings, hashed, ["First_Name", "city"]))["masks"]
+    everywhere = {"first_name": "mask", "city": "mask", "*": ""}
+    assert masks["*"] == everywhere
+    assert masks["silver.users_state"] == plain["masks"]["silver.users_state"] | everywhere

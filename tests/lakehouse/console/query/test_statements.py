@@ -99,7 +99,11 @@ def test_a_statement_that_takes_too_long_is_cancelled(tmp_path: Path) -> None:
         assert "cancelled after 0.05 s" in slow.refusal.why
 
 
-@pytest.mark.parametrize(("text", "says"), [(" \n", "no statement"), ("x" * 20_001, "20,000")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(" \n", "no statement"), ("x" * 20_001, "20,000")],
+    ids=["empty", "too long"],
+)
 def test_what_is_no_statement_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with statements(tmp_path) as (found, _), pytest.raises(StatementError, match=says):
         found.begin(text, "")
