@@ -35,6 +35,6 @@ def test_a_secret_that_is_absent_or_short_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match="cannot be read from .*none"):
         PseudonymSecret(file=str(tmp_path / "none")).read()
-    monkeypatch.setenv("OURS", "x" * 15)
+    monkeypatch.setenv("OURS", "0" * 15)
     with pytest.raises(SettingsError, match="in OURS has fewer than 16 characters"):
         PseudonymSecret("OURS").read()
