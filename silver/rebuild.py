@@ -7,6 +7,7 @@ batch numbers of the new tables are higher than all earlier ones, so a reader th
 `silver_batch` sees all rows again.
 """
 
+import datetime as dt
 import hashlib
 import shutil
 from pathlib import Path
@@ -33,9 +34,10 @@ from pulsar_spark.options import epoch_ms
 from silver.audit.snapshots import SilverSnapshot, last_batch, latest_snapshot
 from silver.contract.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
 from silver.declared import changed_declarations, record_declarations
+from silver.expiry import expire_events
 from silver.records.masking import protect_table
 from silver.records.pseudonymize import FORGOTTEN
-from silver.refine import QUERY, refine, require_bronze
+from silver.refine import QUERY, Refinery, refine, require_bronze
 
 COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
@@ -68,6 +70,7 @@ def rebuild(spark: SparkSession, lake: Lake, begin: SilverSnapshot | None = None
         if not (is_swapping and built.exists() and built.read_text() == asked):
             _prepare(spark, lake, side, begin)
             await_streams(refine(spark, side, available_now=True))
+            _expire(spark, side)
             write_durably(built, asked)
         checkpoint.expect(COMMAND)
         _swap(spark, lake, side, checkpoint)
@@ -76,6 +79,16 @@ def rebuild(spark: SparkSession, lake: Lake, begin: SilverSnapshot | None = None
         _clear(lake, side)
     finally:
         checkpoint.release()
+
+
+def _expire(spark: SparkSession, side: Lake) -> None:
+    """Delete old events that bronze had not deleted yet, before readers see them again."""
+    if expire_events(spark, side, dt.datetime.now(dt.timezone.utc)) and side.topics.kept_views():
+        checkpoint = claim(side.settings, QUERY, COMMAND)
+        try:
+            Refinery(side, checkpoint).recompute_views(spark, last_batch(side))
+        finally:
+            checkpoint.release()
 
 
 def _asked(topics: TopicFile, begin: SilverSnapshot | None) -> str:

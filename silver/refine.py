@@ -28,7 +28,7 @@ from lake.streams.checkpoint import (
 from lake.streams.restart import complete_plans
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
-from lake.tables.spec import TableSpec, as_messages, bronze_table
+from lake.tables.spec import APPEND_ONLY, TableSpec, as_messages, bronze_table
 from lake.topics.topic import Topic
 from pulsar_spark.errors import LakehouseError
 from silver.audit.reconcile import BatchAudit, Watermarks
@@ -152,6 +152,9 @@ def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
         if is_new and not (bronze := table.log()).file_uris():
             # Otherwise Spark begins with a snapshot, and needs seconds to find that it is empty.
             stream = stream.option("startingVersion", bronze.version())
+        if topic.keep or table.arrow.configuration(APPEND_ONLY) == "false":
+            # Commits that delete old messages, also those from before `keep` was removed.
+            stream = stream.option("skipChangeCommits", "true")
         messages = as_messages(stream.load(table.path))
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)

@@ -155,6 +155,16 @@ class Table:
         """Whether a version changes rows. False if it only moves them, or if its entry is gone."""
         return bool(self._changed_files(version))
 
+    def appended(self, version: int) -> list[dict[str, Any]] | None:
+        """Delta's statistics of the files that a version appends; None if its entry is gone.
+
+        Of a version that also removes rows, which streams cannot read, there are none.
+        """
+        files = self._changed_files(version)
+        if files is None or any(kind == "remove" for kind, _ in files):
+            return None if files is None else []
+        return [json.loads(file.get("stats") or "{}") for kind, file in files if kind == "add"]
+
     def _changed_files(self, version: int) -> list[tuple[str, dict[str, Any]]] | None:
         """The files by which a version changes rows: `add`, `remove` or `cdc`, and the action."""
         entry = read_text(self._settings, commit_file(self.path, version))
