@@ -57,8 +57,9 @@ def expired(
     The arguments are those of `expire_events`.
     """
     for topic in lake.topics.events():
-        since, table = topic.kept_since(now), lake.table(enriched_table(topic, lake.topics))
-        if since is None or not table.exists():
+        spec = enriched_table(topic, lake.topics)
+        since, table = topic.kept_since(now), lake.table(spec)
+        if since is None or not lake.owns(spec) or not table.exists():
             continue
         first = table.arrow.oldest(PUBLISHED)
         if first is not None and first >= since:

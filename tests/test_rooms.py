@@ -70,6 +70,8 @@ TESTED_BY = {
     "lakehouse/runtime/run.py": "lakehouse/test_cli.py",
     "lakehouse/sql/connect.py": "e2e/test_reading_gold.py",
     "lakehouse/up.py": "e2e/test_demo.py",
+    "bronze/expiry.py": "silver/test_expiry.py",
+    "silver/part.py": "silver/test_rebuild.py",
     "silver/view_plan.py": "silver/test_materialized.py",
     "silver/view_sources.py": "silver/test_materialized.py",
     "shop/application.py": "lakehouse/test_application.py",

@@ -50,6 +50,11 @@ class Table:
         """`<layer>.<name>`, the table's name in SQL."""
         return self.spec.full_name
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the table has been opened before, which takes less time to see than `exists`."""
+        return self._arrow is not None
+
     def exists(self) -> bool:
         """Whether there is a Delta table at the path."""
         return is_table(self._settings, self.path)

@@ -29,7 +29,9 @@ from silver.contract.tables import enriched_table, silver_tables
 from silver.declared import changed_declarations
 from silver.expiry import expired
 from silver.materialized import KeptView
+from silver.part import Part, outdated
 from silver.records.masking import protection
+from silver.refine import QUERY
 
 OWN = {"data_loss", "incomplete_messages"}  # tables of bronze about all topics
 COLUMNS = ("table", "what happens", "why", "about (s)")
@@ -86,6 +88,7 @@ def _bronze(lake: Lake) -> Iterator[Step]:
 
 def silver_steps(lake: Lake) -> Iterator[Step]:
     """What will change in silver."""
+    rebuilt = {name: part for part in outdated(lake, QUERY) for name in part.made}
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
         if not table.exists():
@@ -93,7 +96,7 @@ def silver_steps(lake: Lake) -> Iterator[Step]:
             continue
         refused = [*changed_declarations(table)]
         yield from (Step(table.full_name, "refused", x, is_refused=True) for x in refused)
-        yield from _columns(table)
+        yield from _columns(table, rebuilt.get(table.full_name))
     now = dt.datetime.now(dt.timezone.utc)
     shrinking = {table.spec.name: count for table, _, count in expired(lake, now)}
     for topic in lake.topics.events():
@@ -112,12 +115,17 @@ def _too_old(since: dt.datetime) -> str:
     return f"they were published before {since:%Y-%m-%d}, and 'keep' is shorter"
 
 
-def _columns(table: Table) -> Iterator[Step]:
+def _columns(table: Table, part: Part | None = None) -> Iterator[Step]:
+    why = "the field is new"
+    if part is not None:
+        others = [name for name in part.made if name != table.full_name]
+        what = f"with {', '.join(others)}" if others else "alone"
+        why += f"; `lakehouse up --rebuild` fills it, and rebuilds {table.full_name} {what}"
     known = StructType.fromJson(json.loads(table.log().schema().to_json()))
     try:
         for place, kind, _ in table.spec.missing(known):
             what = f"gets the column {place} ({kind}), NULL in existing rows"
-            yield Step(table.full_name, what, "the field is new")
+            yield Step(table.full_name, what, why)
     except LakehouseError as error:
         yield Step(table.full_name, "refused", str(error), is_refused=True)
 

@@ -83,7 +83,7 @@ def protect(spark: SparkSession, lake: Lake) -> None:
     Raises:
         SettingsError: the hashes in a table were computed with another secret.
     """
-    for spec in protected_tables(lake.topics):
+    for spec in filter(lake.owns, protected_tables(lake.topics)):
         table = lake.table(spec)
         _see_it_is_the_same_secret(lake.settings, table)
         protect_table(spark, table, lake.settings.pseudonyms)

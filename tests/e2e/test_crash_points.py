@@ -70,6 +70,7 @@ from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import CheckpointError, SettingsError
 from shop.generate import generate_shop
 from silver import maintenance, quarantine
+from silver.part import Part
 from silver.quarantine import Selection
 from silver.rebuild import rebuild
 from silver.refine import refine
@@ -325,6 +326,16 @@ def replay_silver(world: World) -> Case:
     return world.case(lambda settings: rebuild(world.spark, Lake(settings, world.base.topics)))
 
 
+def replay_table(world: World) -> Case:
+    topics = world.base.topics
+
+    def run(settings: LakeSettings) -> None:
+        lake = Lake(settings, topics)
+        rebuild(world.spark, lake, part=Part.of(lake, "enriched_visits"))
+
+    return world.case(run)
+
+
 def quarantine_replay(world: World) -> Case:
     topics = declared(world.folder, LOOSE)
     return world.case(lambda s: quarantine.replay(world.spark, Lake(s, topics), Selection()))
@@ -554,6 +565,7 @@ SCENARIOS: dict[str, Callable[[World], Case]] = {
     "restore": restore_backup,
     "replay --table bronze": replay_bronze,
     "replay --table silver": replay_silver,
+    "replay --table silver.enriched_visits": replay_table,
     "quarantine replay": quarantine_replay,
     "quarantine discard": quarantine_discard,
     "publish-table": publish_table_,
