@@ -25,6 +25,7 @@ from lake.streams.checkpoint import (
     newest_batch,
     start_query,
 )
+from lake.streams.failures import StartAgainError
 from lake.streams.restart import complete_plans
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
@@ -33,6 +34,7 @@ from lake.topics.topic import Topic
 from pulsar_spark.errors import LakehouseError
 from silver.audit.reconcile import BatchAudit, Watermarks
 from silver.audit.snapshots import SilverSnapshot, latest_snapshot
+from silver.contract.evolved import evolved
 from silver.contract.tables import (
     CUTS,
     QUARANTINE,
@@ -104,6 +106,7 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
         SettingsError: fields are declared as hashed, but the secret is not set or has changed, or
             Spark refuses the expression of a computed field.
     """
+    lake = _with_new_fields(lake)
     require_bronze(lake)
     require_secret(lake)
     check_expressions(spark, lake.topics.topics.values())
@@ -127,6 +130,14 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
     messages = read_bronze(session, lake)
     trigger = lake.settings.silver_trigger
     return start_query(messages, batch.refine, trigger, checkpoint, available_now=available_now)
+
+
+def _with_new_fields(lake: Lake) -> Lake:
+    found = evolved(lake, strict=True)
+    for name, topic in found.topics.topics.items():
+        if added := [*(topic.fields.keys() - lake.topics.topics[name].fields.keys())]:
+            log.info("fields taken over from the registry", topic=name, fields=sorted(added))
+    return found
 
 
 def refined_topics(lake: Lake) -> list[Topic]:
@@ -268,6 +279,9 @@ class Refinery:
         if decoder is None or not versions <= known:
             known |= versions
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
+            if topic.evolve and evolved(self._lake, strict=True) is not self._lake:
+                message = f"The schema of {name} has new fields, which are taken over."
+                raise StartAgainError(message)
             decoder = Decoder(topic, schemas, self._lake.settings.pseudonyms)
             self._decoders[name] = known, decoder
         rows = self._forgotten.conceal(decoder.rows(messages), topic, self._lake.topics)

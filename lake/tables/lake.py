@@ -74,6 +74,10 @@ class Lake:
             known = opened[spec.full_name] = Table(self.settings, spec)
         return known
 
+    def declaring(self, topics: TopicFile) -> Lake:
+        """This lake with other topics."""
+        return Lake(self.settings, topics, self._shared)
+
     def owns(self, spec: TableSpec) -> bool:
         """Whether a table is this lake's own, and not one of another lake that it uses."""
         return self._shared is None or not self._shared[1](spec)

@@ -158,6 +158,8 @@ class Topic(Declaration):
     explode: makes one row of each element of an array in a message of events.
     keep: the age after which messages of bronze, and the rows of events, are deleted. Messages of a
         changelog that its state is made of are kept at any age.
+    evolve: `add`: optional fields that later versions of the registry's schema add are taken over
+        as fields of which gold sees nothing (`silver/contract/evolved.py`).
     start: where bronze begins to read events when it lands the topic for the first time:
         `earliest`, `latest`, or the instant of publishing in ISO 8601.
     """
@@ -189,6 +191,7 @@ class Topic(Declaration):
     tombstones_days: Annotated[int, Field(ge=1)] | None = None
     lateness: Duration = dt.timedelta(0)
     keep: Age | None = None
+    evolve: Literal["add"] | None = None
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = Field(default={})
     explode: Explode | None = None
@@ -303,6 +306,29 @@ class Topic(Declaration):
                 self._refuse(
                     f"has 'keep' and '{name}', but its table {why}, so a rebuild of silver without "
                     "the deleted messages would give other rows. Remove one of them"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _new_fields_change_no_row(self) -> "Topic":
+        if self.evolve is None:
+            return self
+        if self.format != "registry":
+            self._refuse(
+                "has 'evolve', but only the registry says which fields are new and optional; set "
+                "schema = 'registry' or remove 'evolve'"
+            )
+        others = {
+            "envelope": self.envelope is not None,
+            "updates": self.updates == "partial",
+            "ignore_null_updates": self.ignore_null_updates is not None,
+            "columns or except of history": self.tracked is not None,
+        }
+        for name, is_set in others.items():
+            if is_set:
+                self._refuse(
+                    f"has 'evolve', which cannot be combined with '{name}', because what a new "
+                    "field means must be declared there; declare new fields in this file"
                 )
         return self
 
