@@ -5,11 +5,13 @@ transaction ids. Parallelism: one query per topic, one task per topic partition.
 `bronze.<topic>`.
 """
 
+import datetime as dt
 import json
 from functools import partial
 
 from pyspark.sql import SparkSession
 
+from bronze.expiry import expire_messages
 from bronze.landing import Landing
 from bronze.start import starting_position
 from lake.observe.lineage import Flow, table_place, topic_places
@@ -75,6 +77,8 @@ def ingest_topic(spark: SparkSession, lake: Lake, topic: Topic, *, available_now
     settings = lake.settings
     checkpoint = claim_tables(spark, lake, name, [table])
     try:
+        # Upkeep follows a batch, and the topic may not have new messages any more.
+        expire_messages(lake, topic, dt.datetime.now(dt.timezone.utc))
         start = starting_position(lake, topic, checkpoint)
     except BaseException:
         checkpoint.release()

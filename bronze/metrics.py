@@ -5,6 +5,7 @@ from functools import partial
 
 from prometheus_client.core import Metric as Family
 
+from bronze.expiry import expired_messages
 from bronze.lag import topic_lag
 from lake.observe import metrics
 from lake.observe.exporter import LayerCollector
@@ -27,7 +28,9 @@ def _read(lake: Lake) -> Iterator[Family]:
     tables = {name: lake.table(bronze_table(name)) for name in lake.topics.topics}
     files = files_of_each(tables.values())
     landed: dict[Labels, int] = {
-        (t,): files[table.full_name].rows for t, table in tables.items() if table.full_name in files
+        (t,): files[table.full_name].rows + expired_messages(table.arrow)
+        for t, table in tables.items()
+        if table.full_name in files
     }
     yield metrics.LANDED.of(landed)
     newest = {t: files[f"bronze.{t}"].newest("publish_time") for (t,) in landed}

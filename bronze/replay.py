@@ -1,14 +1,17 @@
 """`lakehouse replay`: restores messages in a bronze table that the broker still has.
 
 For a table that lost rows because of a restored backup or a `RESTORE`. Appends the messages that
-the topic holds between two instants and that the table lacks. Each message is appended exactly
+the topic holds between two instants and that the table lacks, except those that are older than the
+topic's `keep`. Each message is appended exactly
 once: messages are compared by position and appended in one commit, while the stream's checkpoint is
 claimed. A replay never goes beyond the stream's last commit, because the stream lands the rest.
 """
 
+import datetime as dt
 import json
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from bronze.ingest import refuse_other_address
 from bronze.lag import committed_offset
@@ -74,6 +77,9 @@ def replay_topic(
             .load()
         )
         there = table.rows(spark).select(*POSITION)
+        since = topic.kept_since(dt.datetime.now(dt.timezone.utc))
+        if since is not None:
+            found = found.where(F.col("publish_time") >= F.lit(since))
         missing = found.join(there, [*POSITION], "left_anti").select(*found.columns).persist()
         count = missing.count()
         if count:

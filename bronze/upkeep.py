@@ -5,6 +5,7 @@ rows (Delta's `dataChange=false`), so streams that read the table do not see the
 stream that has not come this far yet still reads the small files, so they are kept until it has.
 """
 
+import datetime as dt
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import structlog
 
-from lake.streams.checkpoint import Checkpoint, has_planned, last_commit, source_offsets
+from bronze.expiry import expire_messages
+from lake.streams.checkpoint import Checkpoint, next_to_read
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
 from lake.tables.storage import commit_file, written_at
@@ -48,15 +50,24 @@ class BronzeUpkeep:
     """Maintains the bronze table of a topic. The topic's query calls `run` after each batch."""
 
     def __init__(self, lake: Lake, table: Table, checkpoint: Checkpoint) -> None:
+        self._lake = lake
         self._settings = lake.settings
+        self._topic = lake.topics.topics.get(table.spec.name)
         self._table = table
         self._daily = Daily(checkpoint)
 
     def run(self, batch_id: int) -> None:
-        """Compact small files if there are many; once a day, delete files that no reader needs."""
+        """Compact small files if there are many.
+
+        Once a day, also delete messages that are too old, and files that no reader needs. Messages
+        are deleted first, because silver has not read files that were just compacted.
+        """
+        is_due = self._daily.is_due()
+        if is_due and self._topic and self._topic.keep:
+            expire_messages(self._lake, self._topic, dt.datetime.now(dt.timezone.utc))
         if batch_id % EVERY_BATCHES == 0:
             compact(self._table.arrow, self._table.full_name)
-        if self._daily.is_due():
+        if is_due:
             if self._readers_are_near():
                 deleted = self._table.arrow.vacuum(self._settings.history_days)
                 log.info("vacuumed", table=self._table.full_name, files=deleted)
@@ -72,32 +83,15 @@ class BronzeUpkeep:
         """Whether all queries that read the table have reached versions of the last 24 hours."""
         newest = self._table.newest_version()
         oldest = time.time() - DAY
-        for version in self._next_to_read():
+        for version in next_to_read(self._settings, self._table.arrow.id):
+            if version is None:
+                return False
             if version > newest:  # the query has read all versions
                 continue
             written = written_at(self._settings, commit_file(self._table.path, version))
             if written is None or written < oldest:
                 return False
         return True
-
-    def _next_to_read(self) -> list[int]:
-        """The version that each query reads next; -1 for a query that has not finished a batch."""
-        table = self._table.arrow.id
-        found = []
-        for checkpoint in self._settings.checkpoints_dir.iterdir():
-            if not has_planned(checkpoint):
-                continue
-            commit = last_commit(self._settings, checkpoint.name)
-            if commit is None:
-                found.append(-1)
-                continue
-            offsets = source_offsets(commit.read_text()).values()
-            found += [each["reservoirVersion"] for each in offsets if _is_of(each, table)]
-        return found
-
-
-def _is_of(offset: object, table: str) -> bool:
-    return isinstance(offset, dict) and offset.get("reservoirId") == table
 
 
 def compact(table: ArrowTable, name: str, rewrite: Callable[[], object] | None = None) -> None:

@@ -17,6 +17,7 @@ from lake.streams.job import stop_signal
 from lake.tables.format import require_known_format
 from lake.tables.lake import Lake
 from lake.topics.topic_file import load_topics
+from silver.contract.evolved import evolved
 
 log = structlog.get_logger()
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -32,8 +33,8 @@ def main(
     """Build, test and publish gold; again whenever silver changes, unless --available-now."""
     settings = load_settings()
     configure_logs(settings.log_format)
-    lake = Lake(settings, load_topics(settings.topics))
     require_known_format(settings)
+    lake = evolved(Lake(settings, load_topics(settings.topics)))
     require_silver(lake)
     if available_now or select or full_refresh:
         report(build_gold(lake, select=select, full_refresh=full_refresh))

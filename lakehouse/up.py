@@ -29,14 +29,21 @@ from lakehouse.sql.connect import PORT_SETTING, require_token, spark_connect
 from lakehouse.sql.endpoint import answers, start_endpoint
 from lakehouse.sql.guard import require_guard
 from lakehouse.sql.reader import OFFER
+from silver.part import outdated
+from silver.rebuild import rebuild as rebuild_silver
 from silver.refine import QUERY, refine
 
 LANDING_SECONDS = 60
 CATCHING_UP_SECONDS = 30
 
 
-def up(lake: Lake) -> None:
+def up(lake: Lake, *, rebuild: bool = False) -> None:
     """Run everything until Ctrl-C or SIGTERM, then stop streams, SQL and broker in this order.
+
+    Args:
+        lake: the lake.
+        rebuild: whether to rebuild the tables of silver that differ from what is declared, before
+            silver starts.
 
     Raises:
         LakehouseError: a stream was given up. Raised at the end, because the others keep running.
@@ -46,7 +53,7 @@ def up(lake: Lake) -> None:
     with broker_and_spark(lake.settings, "lakehouse") as (embedded, spark):
         if embedded:
             create_topics(lake)
-        serve(spark, lake)
+        serve(spark, lake, rebuild=rebuild)
 
 
 def require_free_ports(settings: LakeSettings) -> None:
@@ -63,7 +70,7 @@ def require_free_ports(settings: LakeSettings) -> None:
         require_token(settings)
 
 
-def serve(spark: SparkSession, lake: Lake) -> None:
+def serve(spark: SparkSession, lake: Lake, *, rebuild: bool = False) -> None:
     """Stream, run the sinks, answer SQL, and serve Spark Connect if it has a port.
 
     In a new lake, SQL is served while the changelogs land, for which silver waits. Otherwise it is
@@ -77,6 +84,8 @@ def serve(spark: SparkSession, lake: Lake) -> None:
             _serve_sql(spark, lake, served)
             with step("Landing the changelogs"):
                 let_changelogs_land(running, lake.topics)
+        elif rebuild:  # before SQL, because views name columns that the tables do not have yet
+            rebuild_outdated(spark, lake)
         with step("Starting silver"):
             running += refine(spark, lake)
         if is_new:
@@ -108,6 +117,13 @@ def _serve_sql(spark: SparkSession, lake: Lake, served: contextlib.ExitStack) ->
     register(spark, lake)
     served.enter_context(sql_endpoint(spark, lake.settings))
     served.enter_context(spark_connect(spark, lake.settings))
+
+
+def rebuild_outdated(spark: SparkSession, lake: Lake) -> None:
+    """Rebuild the tables of silver that differ from what is declared, as `lakehouse plan` shows."""
+    for part in outdated(lake, QUERY):
+        with step(f"Rebuilding {', '.join(part.made)}"):
+            rebuild_silver(spark, lake, part=part)
 
 
 def let_changelogs_land(running: list[Stream], topics: TopicFile) -> None:

@@ -24,7 +24,7 @@ def refuse_changed_declarations(lake: Lake) -> None:
     """
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
-        for what in changed_declarations(table) if table.exists() else ():
+        for what in changed_declarations(table) if lake.owns(spec) and table.exists() else ():
             raise LakehouseError(what)
 
 
@@ -53,8 +53,8 @@ def changed_declarations(table: Table) -> Iterator[str]:
             yield (
                 f"'{name}' of the topic of {table.full_name} was {_shown(known.get(name))}, and is "
                 f"now {_shown(wanted.get(name))}, but its rows were made by the former "
-                "declaration. Undo the change in the topic file, or rebuild silver from bronze "
-                "with `lakehouse replay --table silver`."
+                "declaration. Undo the change in the topic file, or rebuild the table from bronze "
+                f"with `lakehouse replay --table {table.full_name}`."
             )
 
 

@@ -1,4 +1,4 @@
-"""Compacts silver's tables, and deletes their old versions and tombstones.
+"""Compacts silver's tables, and deletes their old versions, tombstones and events.
 
 The job that writes the tables also maintains them (invariant 5). It does so between two batches, so
 nothing else writes at that time.
@@ -15,7 +15,8 @@ from bronze.upkeep import FILE_SIZE, Daily, compact
 from lake.streams.checkpoint import Checkpoint
 from lake.tables.lake import Lake
 from lake.tables.table import Table
-from silver.contract.tables import DELETION_VECTORS, silver_tables
+from silver.contract.tables import DELETION_VECTORS, silver_tables, state_table
+from silver.expiry import expire_events
 from silver.retention import drop_old_batches
 from silver.state.tombstones import collect_tombstones
 
@@ -38,21 +39,31 @@ class Maintenance:
 
     def __init__(self, lake: Lake, checkpoint: Checkpoint) -> None:
         self._lake = lake
-        self._tables = [lake.table(spec) for spec in silver_tables(lake.topics)]
-        self._forgetful = [topic for topic in lake.topics.changelogs() if topic.tombstones_days]
+        self._tables = [lake.table(spec) for spec in silver_tables(lake.topics) if lake.owns(spec)]
+        self._forgetful = [
+            topic
+            for topic in lake.topics.changelogs()
+            if topic.tombstones_days and lake.owns(state_table(topic))
+        ]
+        self._expires = any(topic.keep for topic in lake.topics.events())
         self._daily = Daily(checkpoint)
         self._begun_before = checkpoint.unfinished
 
     def before(self, spark: SparkSession, batch_id: int) -> None:
-        """Once a day, collect old tombstones.
+        """Once a day, delete events that are too old, and collect old tombstones.
 
         This is not done after a batch, because a batch that is run again must find the same rows as
-        the first time. For the same reason, it is not done before a batch that an earlier process
-        has begun.
+        the first time. For the same reason, tombstones are not collected before a batch that an
+        earlier process has begun.
         """
-        if self._forgetful and self._daily.is_due() and batch_id != self._begun_before:
+        if not (self._forgetful or self._expires) or not self._daily.is_due():
+            return
+        now = dt.datetime.now(dt.timezone.utc)
+        if self._expires:
+            expire_events(spark, self._lake, now, batch_id)
+        if batch_id != self._begun_before:
             for topic in self._forgetful:
-                collect_tombstones(spark, self._lake, topic, dt.datetime.now(dt.timezone.utc))
+                collect_tombstones(spark, self._lake, topic, now)
 
     def after(self, spark: SparkSession, batch_id: int) -> None:
         """Compact small files every `EVERY_BATCHES` batches.

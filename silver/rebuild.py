@@ -7,17 +7,21 @@ batch numbers of the new tables are higher than all earlier ones, so a reader th
 `silver_batch` sees all rows again.
 """
 
+import datetime as dt
 import hashlib
+import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import structlog
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from lake.durable import delete_durably, write_durably
 from lake.quoting import delta_at
-from lake.streams.checkpoint import Checkpoint, claim, claim_tables, interrupted
+from lake.streams.checkpoint import Checkpoint, claim, claim_tables, interrupted, newest_batch
 from lake.streams.delta_offset import offset_of_delta
 from lake.streams.failures import explain
 from lake.streams.job import await_streams
@@ -28,16 +32,24 @@ from lake.tables.storage import delete, in_bucket
 from lake.tables.swap import Swap
 from lake.tables.table import Table
 from lake.topics.topic_file import TopicFile
-from pulsar_spark.errors import LakehouseError, SettingsError
+from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from pulsar_spark.options import epoch_ms
 from silver.audit.snapshots import SilverSnapshot, last_batch, latest_snapshot
-from silver.contract.tables import CUTS, DELETION_VECTORS, QUARANTINE, SCHEMAS, silver_tables
+from silver.contract.tables import (
+    CUTS,
+    DELETION_VECTORS,
+    QUARANTINE,
+    RECONCILIATION,
+    SCHEMAS,
+    silver_tables,
+)
 from silver.declared import changed_declarations, record_declarations
+from silver.expiry import expire_events
+from silver.part import COMMAND, Part, refuse_other_changes
 from silver.records.masking import protect_table
 from silver.records.pseudonymize import FORGOTTEN
-from silver.refine import QUERY, refine, require_bronze
+from silver.refine import QUERY, Refinery, refine, require_bronze
 
-COMMAND = "lakehouse replay --table silver"
 BUILT = "built"
 BESIDE = "_replay"
 # Properties that a table must not have while its rows or columns are replaced.
@@ -46,31 +58,44 @@ HINDERING = {APPEND_ONLY, "delta.dataSkippingStatsColumns"}
 log = structlog.get_logger()
 
 
-def rebuild(spark: SparkSession, lake: Lake, begin: SilverSnapshot | None = None) -> None:
+def rebuild(
+    spark: SparkSession,
+    lake: Lake,
+    begin: SilverSnapshot | None = None,
+    part: Part | None = None,
+) -> None:
     """Rebuild silver from bronze, and swap the tables when done. Continues an interrupted swap.
 
     Args:
         spark: the session.
         lake: the lake, with the topics to decode with. Fields and types may have changed.
         begin: the snapshot to begin with, whose tables are copied; None to begin with empty tables.
+        part: the tables to rebuild; None for all. Other tables are used as they are.
 
     Raises:
-        CheckpointError: the silver query is running and must be stopped first.
+        CheckpointError: the silver query is running and must be stopped first, or it was stopped
+            within a batch and only a part is to be rebuilt.
         LakehouseError: a bronze table does not exist, or cannot be read as declared.
     """
-    require_bronze(lake)
-    checkpoint = claim(lake.settings, QUERY, COMMAND)
-    side = lake.beside(BESIDE, _is_shared)
-    built, asked = side.settings.lake_dir / BUILT, _asked(lake.topics, begin)
+    side = lake.beside(BESIDE, partial(_is_shared, part))
+    require_bronze(side)
+    command = part.command if part else COMMAND
+    checkpoint = claim(lake.settings, QUERY, command)
+    built, asked = side.settings.lake_dir / BUILT, _asked(lake.topics, begin, part)
     try:
         # Tables that were built, but whose swap did not begin, may be out of date by now.
         is_swapping = interrupted(Path(checkpoint.path)) is not None
         if not (is_swapping and built.exists() and built.read_text() == asked):
-            _prepare(spark, lake, side, begin)
-            await_streams(refine(spark, side, available_now=True))
+            if part:
+                _refuse_half_a_batch(checkpoint)
+                refuse_other_changes(lake, part)
+            _prepare(spark, lake, side, begin, part)
+            if part is None or part.topics:
+                await_streams(refine(spark, side, available_now=True))
+            _complete(spark, side, checkpoint)
             write_durably(built, asked)
-        checkpoint.expect(COMMAND)
-        _swap(spark, lake, side, checkpoint)
+        checkpoint.expect(command)
+        _swap(spark, lake, side, checkpoint, part)
         delete_durably(built)  # first, so that the next replay does not swap the tables again
         checkpoint.expect(None)
         _clear(lake, side)
@@ -78,14 +103,36 @@ def rebuild(spark: SparkSession, lake: Lake, begin: SilverSnapshot | None = None
         checkpoint.release()
 
 
-def _asked(topics: TopicFile, begin: SilverSnapshot | None) -> str:
-    """A fingerprint of what a replay builds: the declarations, and the snapshot it begins with."""
+def _refuse_half_a_batch(checkpoint: Checkpoint) -> None:
+    if checkpoint.unfinished is not None:
+        message = (
+            f"Silver was stopped within batch {checkpoint.unfinished}, so its tables do not belong "
+            "together, and one of them cannot be rebuilt alone. Run `lakehouse silver "
+            f"--available-now` first, or rebuild all with `{COMMAND}`."
+        )
+        raise CheckpointError(message)
+
+
+def _complete(spark: SparkSession, side: Lake, main: Checkpoint) -> None:
+    """Delete old events that bronze still has, and compute views that no batch has computed."""
+    has_changed = expire_events(spark, side, dt.datetime.now(dt.timezone.utc))
+    is_new = not side.owns(CUTS) or last_batch(side) < 0
+    number = newest_batch(side.settings, QUERY)
+    if number is not None and (has_changed or is_new):
+        Refinery(side, main).recompute_views(spark, number)
+
+
+def _asked(topics: TopicFile, begin: SilverSnapshot | None, part: Part | None) -> str:
+    """A fingerprint of what a replay builds: the declarations, the part, and where it begins."""
     text = f"{topics.model_dump_json()} {begin.silver_batch if begin else ''}"
+    text += f" {part.name}" if part else ""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_shared(table: TableSpec) -> bool:
+def _is_shared(part: Part | None, table: TableSpec) -> bool:
     """Whether the separate lake reads a table of the original."""
+    if part is not None:
+        return not part.has(table)
     return table.layer == "bronze" or table.full_name == FORGOTTEN.full_name
 
 
@@ -129,24 +176,38 @@ def snapshot_at(lake: Lake, moment: str) -> SilverSnapshot:
     return snapshot
 
 
-def _prepare(spark: SparkSession, lake: Lake, side: Lake, begin: SilverSnapshot | None) -> None:
+def _prepare(
+    spark: SparkSession,
+    lake: Lake,
+    side: Lake,
+    begin: SilverSnapshot | None,
+    part: Part | None,
+) -> None:
     """Create silver's tables in the separate lake, empty or as of a snapshot.
+
+    If only a part is rebuilt, the tables of all topics have the rows of the other topics.
 
     The query of the separate lake continues from there.
     """
+    place = _begin(lake, begin, part)
     _clear(lake, side)  # left over from an interrupted build
     side.settings.lake_dir.mkdir(parents=True)
-    specs = silver_tables(lake.topics)
+    specs = [spec for spec in silver_tables(lake.topics) if side.owns(spec)]
     checkpoint = claim_tables(spark, side, QUERY, specs)
     try:
         for spec in specs:
             old = lake.table(spec)
+            if part and spec in (QUARANTINE, RECONCILIATION):
+                others = old.rows(spark).where(~F.col("topic").isin([*part.topics]))
+                columns = [column.name for column in spec.columns]
+                new = side.table(spec).path
+                others.select(columns).write.format("delta").mode("append").save(new)
             version = begin.versions.get(spec.full_name) if begin else None
             if spec == SCHEMAS and old.exists():
                 version = old.newest_version()
             if version is not None and spec != CUTS:
                 _copy(spark, old, side.table(spec), version)
-        move(checkpoint, _begin(lake, begin))
+        move(checkpoint, place)
     finally:
         checkpoint.release()
 
@@ -166,27 +227,35 @@ def _copy(spark: SparkSession, old: Table, new: Table, version: int) -> None:
         raise SettingsError(message) from error
 
 
-def _begin(lake: Lake, begin: SilverSnapshot | None) -> Place:
-    """Where the new query begins. Its batch numbers are higher than all of silver's."""
+def _begin(lake: Lake, begin: SilverSnapshot | None, part: Part | None) -> Place:
+    """Where the new query begins. Its batch numbers are higher than all of silver's.
+
+    Without topics to read, this is also where it ends.
+    """
     place = Place.newest(lake.settings, QUERY)
     if place is None:
         message = "Silver has not run yet, so there is nothing to replay; run `lakehouse silver`."
         raise SettingsError(message)
+    if part and not part.topics:
+        return Place(place.batch + 1, place.offsets)
     ends = {}
-    for name in lake.topics.topics:
+    for name in part.topics if part else lake.topics.topics:
         bronze = lake.table(bronze_table(name)).log()
         known = begin.positions.get(name) if begin else None
         ends[name] = known or offset_of_delta(bronze, bronze.version(), snapshot=True)
     return place.at(ends)
 
 
-def _swap(spark: SparkSession, lake: Lake, side: Lake, checkpoint: Checkpoint) -> None:
+def _swap(
+    spark: SparkSession, lake: Lake, side: Lake, checkpoint: Checkpoint, part: Part | None
+) -> None:
     """Put the new rows into the tables that readers see, and move the query to where they end.
 
     Slow steps are done first, so that the commits follow one another immediately.
     """
-    _keep_discarded(spark, lake.table(QUARANTINE), side.table(QUARANTINE))
-    specs = [spec for spec in silver_tables(lake.topics) if spec != CUTS]
+    specs = [spec for spec in silver_tables(lake.topics) if side.owns(spec) and spec != CUTS]
+    if QUARANTINE in specs:
+        _keep_discarded(spark, lake.table(QUARANTINE), side.table(QUARANTINE))
     tables = [lake.table(spec) for spec in specs]
     ready = [
         _make_ready(spark, lake, table, side.table(table.spec), checkpoint) for table in tables
@@ -205,10 +274,19 @@ def _swap(spark: SparkSession, lake: Lake, side: Lake, checkpoint: Checkpoint) -
             f"{side.settings.lake_dir} has lost its checkpoint; delete it and run the replay again."
         )
         raise LakehouseError(message)
+    if part:
+        place = _beside_others(lake, place)
     move(checkpoint, place)
     if last_batch(lake) != place.batch:
         snapshot = SilverSnapshot.now(lake, place.batch, place.ends)
         lake.table(CUTS).arrow.append([snapshot.row()])
+
+
+def _beside_others(lake: Lake, place: Place) -> Place:
+    """A place with the positions of the other topics, which the query keeps."""
+    own = Place.newest(lake.settings, QUERY)
+    ends = {**(own.ends if own else {}), **place.ends}
+    return place.at({name: json.dumps(offset) for name, offset in ends.items()})
 
 
 def _make_ready(

@@ -25,14 +25,16 @@ from lake.streams.checkpoint import (
     newest_batch,
     start_query,
 )
+from lake.streams.failures import StartAgainError
 from lake.streams.restart import complete_plans
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
-from lake.tables.spec import TableSpec, as_messages, bronze_table
+from lake.tables.spec import APPEND_ONLY, TableSpec, as_messages, bronze_table
 from lake.topics.topic import Topic
 from pulsar_spark.errors import LakehouseError
 from silver.audit.reconcile import BatchAudit, Watermarks
 from silver.audit.snapshots import SilverSnapshot, latest_snapshot
+from silver.contract.evolved import evolved
 from silver.contract.tables import (
     CUTS,
     QUARANTINE,
@@ -40,8 +42,10 @@ from silver.contract.tables import (
     changes_table,
     enriched_table,
     history_table,
+    main_table,
     silver_tables,
     state_table,
+    view_table,
 )
 from silver.declared import record_declarations, refuse_changed_declarations
 from silver.enrichment.enrich import Enriched, apply_events
@@ -102,13 +106,15 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
         SettingsError: fields are declared as hashed, but the secret is not set or has changed, or
             Spark refuses the expression of a computed field.
     """
+    lake = _with_new_fields(lake)
     require_bronze(lake)
     require_secret(lake)
     check_expressions(spark, lake.topics.topics.values())
     refuse_changed_declarations(lake)
-    checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
+    specs = [spec for spec in silver_tables(lake.topics) if lake.owns(spec)]
+    checkpoint = claim_tables(spark, lake, QUERY, specs)
     try:
-        for spec in silver_tables(lake.topics):
+        for spec in specs:
             record_declarations(spark, lake.table(spec))
         protect(spark, lake)
         batch = Refinery(lake, checkpoint)
@@ -126,13 +132,27 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
     return start_query(messages, batch.refine, trigger, checkpoint, available_now=available_now)
 
 
+def _with_new_fields(lake: Lake) -> Lake:
+    found = evolved(lake, strict=True)
+    for name, topic in found.topics.topics.items():
+        if added := [*(topic.fields.keys() - lake.topics.topics[name].fields.keys())]:
+            log.info("fields taken over from the registry", topic=name, fields=sorted(added))
+    return found
+
+
+def refined_topics(lake: Lake) -> list[Topic]:
+    """The topics whose tables are the lake's own: all, unless it is beside another lake."""
+    topics = lake.topics.topics.values()
+    return [topic for topic in topics if lake.owns(main_table(topic, lake.topics))]
+
+
 def require_bronze(lake: Lake) -> None:
-    """Check that all bronze tables exist.
+    """Check that the bronze tables that silver reads exist.
 
     Raises:
         LakehouseError: one does not exist.
     """
-    for topic in lake.topics.topics.values():
+    for topic in refined_topics(lake):
         table = lake.table(bronze_table(topic.name))
         if not table.exists():
             message = (
@@ -145,13 +165,16 @@ def require_bronze(lake: Lake) -> None:
 def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
     """Stream the new messages of all bronze tables, with their topic's short name in `source`."""
     streams, is_new = [], newest_batch(lake.settings, QUERY) is None
-    for topic in lake.topics.topics.values():
+    for topic in refined_topics(lake):
         stream = spark.readStream.format("delta").name(topic.name)
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
         table = lake.table(bronze_table(topic.name))
         if is_new and not (bronze := table.log()).file_uris():
             # Otherwise Spark begins with a snapshot, and needs seconds to find that it is empty.
             stream = stream.option("startingVersion", bronze.version())
+        if topic.keep or table.arrow.configuration(APPEND_ONLY) == "false":
+            # Commits that delete old messages, also those from before `keep` was removed.
+            stream = stream.option("skipChangeCommits", "true")
         messages = as_messages(stream.load(table.path))
         streams.append(messages.withColumn("source", F.lit(topic.name)))
     return reduce(DataFrame.unionByName, streams)
@@ -164,17 +187,21 @@ class Refinery:
         self._lake = lake
         self._checkpoint = checkpoint
         self._lookups = Lookups(lake)
-        self._searched = [
-            *map(state_table, lake.topics.changelogs()),
-            *(enriched_table(topic, lake.topics) for topic in lake.topics.events()),
-        ]
+        topics = refined_topics(lake)
+        self._changelogs = [topic for topic in topics if topic.kind == "changelog"]
+        self._events = [topic for topic in topics if topic.kind == "events"]
+        self._searched = [main_table(topic, lake.topics) for topic in topics]
         self._registry = SchemaRegistry(lake)
         self._forgotten = Forgotten(lake)
         self._maintenance = Maintenance(lake, checkpoint)
         self._decoders: dict[str, tuple[frozenset[Version], Decoder]] = {}
         self._watermarks: Watermarks | None = None
         self._partitions: str | None = None
-        self._views = [KeptView(lake, query) for query in lake.topics.view_queries]
+        self._views = [
+            KeptView(lake, query)
+            for query in lake.topics.view_queries
+            if lake.owns(view_table(query.view, lake.topics))
+        ]
         self._snapshot: SilverSnapshot | None = None
 
     def refine(self, batch: DataFrame, span: BatchSpan) -> None:
@@ -252,6 +279,9 @@ class Refinery:
         if decoder is None or not versions <= known:
             known |= versions
             schemas = self._registry.schemas(topic, known) if topic.format == "registry" else {}
+            if topic.evolve and evolved(self._lake, strict=True) is not self._lake:
+                message = f"The schema of {name} has new fields, which are taken over."
+                raise StartAgainError(message)
             decoder = Decoder(topic, schemas, self._lake.settings.pseudonyms)
             self._decoders[name] = known, decoder
         rows = self._forgotten.conceal(decoder.rows(messages), topic, self._lake.topics)
@@ -269,10 +299,10 @@ class Refinery:
             for name, each in decoded.items()
             if name in audit.topics and audit.topics[name].good
         }
-        for topic in self._lake.topics.changelogs():
+        for topic in self._changelogs:
             if topic.name in rows:
                 self._apply_changes(spark, rows[topic.name].good, topic, audit, small=small)
-        for topic in self._lake.topics.events():
+        for topic in self._events:
             table = self._lake.table(enriched_table(topic, self._lake.topics))
             enriched = Enriched(topic, table, partial(table.spark, spark), table.arrow)
             lookups = self._lookups.states(spark, topic, rows, audit.batch_id)

@@ -26,7 +26,7 @@ SHOPS_NAMES = {
     ("lake/topics/topic.py", "orders"): "the reserved column that holds the order of each field",
     ("silver/contract/tables.py", "orders"): "the same column of partial updates",
     ("silver/state/partial_updates.py", "orders"): "the same column of partial updates",
-    ("lakehouse/messages/draft.py", "items"): "the elements of an array in Avro",
+    ("silver/contract/avro.py", "items"): "the elements of an array in Avro",
     ("lakehouse/sql/users.py", "users"): "the users of the SQL endpoint",
 }
 # Column names that are common to all domains, or are also in the envelope of every message.
@@ -73,6 +73,9 @@ TESTED_BY = {
     "lakehouse/runtime/run.py": "lakehouse/test_cli.py",
     "lakehouse/sql/connect.py": "e2e/test_reading_gold.py",
     "lakehouse/up.py": "e2e/test_demo.py",
+    "bronze/expiry.py": "silver/test_expiry.py",
+    "silver/contract/avro.py": "lakehouse/messages/test_draft.py",
+    "silver/part.py": "silver/test_rebuild.py",
     "silver/view_plan.py": "silver/test_materialized.py",
     "silver/view_sources.py": "silver/test_materialized.py",
     "shop/application.py": "lakehouse/test_application.py",

@@ -53,7 +53,11 @@ def _metric(name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = 
 
 
 # Bronze.
-LANDED = _metric("landed_messages_total", "Messages in the bronze table of the topic", "topic")
+LANDED = _metric(
+    "landed_messages_total",
+    "Messages landed in the bronze table of the topic, also those deleted since",
+    "topic",
+)
 LANDED_MESSAGE = _metric(
     "landed_message_timestamp_seconds",
     "When the newest message in the bronze table of the topic was published",

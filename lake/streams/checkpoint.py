@@ -395,6 +395,34 @@ def last_commit(settings: LakeSettings, query: str) -> Path | None:
     return None if commit is None else checkpoint / "offsets" / commit.name
 
 
+def next_to_read(settings: LakeSettings, table: str) -> list[int | None]:
+    """The version that each query which streams a Delta table reads next.
+
+    The last finished batch of a query counts. None for a query that has not finished one, or that
+    has not finished the rows of its first version.
+
+    Args:
+        settings: the lake.
+        table: the id of the table.
+    """
+    found: list[int | None] = []
+    for checkpoint in settings.checkpoints_dir.glob("*"):
+        if not has_planned(checkpoint):
+            continue
+        commit = last_commit(settings, checkpoint.name)
+        file = commit or newest_file(checkpoint / "offsets")
+        if file is None:
+            continue
+        if not is_whole(file):
+            found.append(None)
+            continue
+        for each in source_offsets(file.read_text()).values():
+            if isinstance(each, dict) and each.get("reservoirId") == table:
+                is_known = commit is not None and not each.get("isStartingVersion")
+                found.append(each["reservoirVersion"] if is_known else None)
+    return found
+
+
 def is_whole(file: Path) -> bool:
     """Whether a file of Spark's logs is complete. A power cut may tear it."""
     try:

@@ -13,6 +13,10 @@ OWN = re.compile(r"((?:pulsar_spark|lake|bronze|silver|gold)\.[\w.]*Error): (.+)
 NO_SPARK = (Py4JNetworkError, ConnectionRefusedError)
 
 
+class StartAgainError(LakehouseError):
+    """A query must start again to go on, such as with other columns. This is no failure."""
+
+
 def explain(error: Exception) -> str:
     """The sentence that matters in an error that has passed through Spark and Java."""
     if isinstance(error, NO_SPARK):

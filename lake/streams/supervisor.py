@@ -32,7 +32,7 @@ from lake.observe.lineage import Flow, State, StreamRuns
 from lake.observe.metrics import restarted
 from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import Checkpoint, Running, last_commit
-from lake.streams.failures import NO_SPARK, explain, may_pass
+from lake.streams.failures import NO_SPARK, StartAgainError, explain, may_pass
 from lake.streams.given_up import note_given_up, note_started
 from lake.streams.last_errors import note_error, note_started_again
 from lake.streams.pause import is_paused
@@ -186,6 +186,11 @@ class Stream:
                     return
             try:
                 ended = self._watch(stop, again=again)
+            except StartAgainError as reason:
+                log.info("stream starts again", stream=self.name, reason=str(reason))
+                self._runs.ended("ABORT")
+                again = True
+                continue
             except Exception as error:
                 self._runs.ended("FAIL", explain(error))
                 raise

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lake.tables.checksums import write_checksum
-from lake.tables.log import TableFiles, files_of, newest
+from lake.tables.log import TableFiles, files_of, newest, oldest
 from lake.tables.spec import APPEND_ONLY
 
 FEW_FILES = 32
@@ -281,8 +281,7 @@ class ArrowTable:
             condition: a condition in DataFusion's SQL.
             instead: the rows to append, with the table's columns. They must meet the condition.
         """
-        if self.configuration(APPEND_ONLY) == "true":  # set by an earlier version
-            self._delta.alter.set_table_properties({APPEND_ONLY: "false"})
+        self._allow_deletes()  # an earlier version refused them
         rows = self._as_table(instead)
         write_deltalake(self._delta, rows, mode="overwrite", predicate=condition)
         write_checksum(self._delta)
@@ -290,6 +289,35 @@ class ArrowTable:
     def files(self) -> TableFiles:
         """Statistics of the files."""
         return TableFiles(self._delta)
+
+    def delete_rows(self, keys: pa.Table, condition: str) -> None:
+        """Delete the rows with some keys, in one commit.
+
+        Args:
+            keys: the columns that identify a row, none of which is NULL.
+            condition: a condition in DataFusion's SQL that these rows meet, by which files are
+                found.
+        """
+        self._allow_deletes()
+        same = " AND ".join(f't."{name}" = s."{name}"' for name in keys.column_names)
+        target = self._delta.merge(
+            keys, f"{same} AND {condition}", source_alias="s", target_alias="t"
+        )
+        target.when_matched_delete().execute()
+        write_checksum(self._delta)
+
+    def set_configuration(self, name: str, value: str) -> None:
+        """Set a table property."""
+        self._delta.alter.set_table_properties({name: value}, raise_if_not_exists=False)
+        write_checksum(self._delta)
+
+    def _allow_deletes(self) -> None:
+        if self.configuration(APPEND_ONLY) == "true":
+            self.set_configuration(APPEND_ONLY, "false")
+
+    def oldest(self, column: str) -> dt.datetime | None:
+        """The earliest instant in a column, truncated to milliseconds; None if unknown."""
+        return oldest(files_of(self._delta), column)
 
     def newest(self, column: str) -> dt.datetime | None:
         """The latest instant in a column, truncated to milliseconds; None if there is none."""

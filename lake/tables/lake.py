@@ -66,13 +66,21 @@ class Lake:
 
     def table(self, spec: TableSpec) -> Table:
         """The table of a contract."""
-        if self._shared is not None and self._shared[1](spec):
+        if self._shared is not None and not self.owns(spec):
             return self._shared[0].table(spec)
         opened: dict[str, Table] = vars(self._opened)
         known = opened.get(spec.full_name)
         if known is None or known.spec != spec:
             known = opened[spec.full_name] = Table(self.settings, spec)
         return known
+
+    def declaring(self, topics: TopicFile) -> Lake:
+        """This lake with other topics."""
+        return Lake(self.settings, topics, self._shared)
+
+    def owns(self, spec: TableSpec) -> bool:
+        """Whether a table is this lake's own, and not one of another lake that it uses."""
+        return self._shared is None or not self._shared[1](spec)
 
     def named(self, layer: str, name: str) -> Table:
         """A table without a contract of ours, such as one that dbt builds."""

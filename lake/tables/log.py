@@ -49,3 +49,19 @@ def newest(files: pa.Table, column: str) -> dt.datetime | None:
         return None
     found: dt.datetime | None = pc.max(files[name]).as_py()
     return found
+
+
+def oldest(files: pa.Table, column: str) -> dt.datetime | None:
+    """The earliest instant in a column of these files, in whole milliseconds.
+
+    None if there is none, or if a file does not say.
+
+    Args:
+        files: the result of `files_of`.
+        column: a timestamp column.
+    """
+    name = f"min.{column}"
+    if name not in files.column_names or files[name].null_count:
+        return None
+    found: dt.datetime | None = pc.min(files[name]).as_py()
+    return found

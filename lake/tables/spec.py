@@ -115,7 +115,9 @@ class TableSpec:
     def _refuse(self, place: str, what: str) -> None:
         otherwise = "start over with `lakehouse reset`"
         if self.layer == "silver":
-            otherwise = "rebuild silver from bronze with `lakehouse replay --table silver`"
+            otherwise = (
+                f"rebuild the table from bronze with `lakehouse replay --table {self.full_name}`"
+            )
         message = f"Column '{place}' of the table {self.full_name} {what}, or {otherwise}."
         raise LakehouseError(message)
 

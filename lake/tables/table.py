@@ -50,6 +50,11 @@ class Table:
         """`<layer>.<name>`, the table's name in SQL."""
         return self.spec.full_name
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the table has been opened before, which takes less time to see than `exists`."""
+        return self._arrow is not None
+
     def exists(self) -> bool:
         """Whether there is a Delta table at the path."""
         return is_table(self._settings, self.path)
@@ -159,6 +164,16 @@ class Table:
         """Whether a version replaces files without a record of which of their rows change."""
         kinds = {kind for kind, _ in self._changed_files(version) or ()}
         return "remove" in kinds and "cdc" not in kinds
+
+    def appended(self, version: int) -> list[dict[str, Any]] | None:
+        """Delta's statistics of the files that a version appends; None if its entry is gone.
+
+        Of a version that also removes rows, which streams cannot read, there are none.
+        """
+        files = self._changed_files(version)
+        if files is None or any(kind == "remove" for kind, _ in files):
+            return None if files is None else []
+        return [json.loads(file.get("stats") or "{}") for kind, file in files if kind == "add"]
 
     def _changed_files(self, version: int) -> list[tuple[str, dict[str, Any]]] | None:
         """The files by which a version changes rows: `add`, `remove` or `cdc`, and the action."""

@@ -40,9 +40,23 @@ def parse_duration(value: Any) -> dt.timedelta:
     return found
 
 
+def parse_age(value: Any) -> dt.timedelta:
+    """As `parse_duration`, of at least a day, because rows are deleted once a day.
+
+    Raises:
+        ValueError: the value is not such a duration.
+    """
+    found = parse_duration(value)
+    if found < dt.timedelta(days=1):
+        message = f"'{value}' is less than a day; write at least '1 day'"
+        raise ValueError(message)
+    return found
+
+
 def micros(duration: dt.timedelta) -> int:
     """A duration in microseconds, the unit of Spark's instants."""
     return duration // dt.timedelta(microseconds=1)
 
 
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
+Age = Annotated[dt.timedelta, BeforeValidator(parse_age)]

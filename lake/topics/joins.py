@@ -143,6 +143,8 @@ class JoinOf:
         self = cls(join, *found)
         for topic, side in ((self.left, "left"), (self.right, "right")):
             self._require_time(topic, side)
+        self._require_partners()
+        self._require_fixed_columns()
         self._require_equal_types()
         self._require_conditions()
         self._require_distinct_columns()
@@ -160,6 +162,24 @@ class JoinOf:
                 "required and has no 'absent', because an event without a time has no partners"
             )
             raise _at(self.join, side, what)
+
+    def _require_fixed_columns(self) -> None:
+        for topic, side in ((self.left, "left"), (self.right, "right")):
+            if topic.evolve:
+                what = (
+                    f"topic '{topic.name}' has 'evolve', but the join has all its fields, and "
+                    "would be computed again with each new one. Declare new fields in this file"
+                )
+                raise _at(self.join, side, what)
+
+    def _require_partners(self) -> None:
+        if self.right.keep is not None:
+            what = (
+                f"topic '{self.right.name}' has 'keep', but an event of '{self.left.name}' would "
+                "be listed as one without a partner when its partner is deleted. Remove 'keep' of "
+                f"'{self.right.name}'; that of the left topic is possible"
+            )
+            raise _at(self.join, "right", what)
 
     def _require_equal_types(self) -> None:
         for ours, theirs in self.join.on.items():

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lake.topics.address import checked_names, checked_pattern, checked_start
 from lake.topics.changelog_rules import Columns, changelog_rules, checked_columns
-from lake.topics.durations import Duration
+from lake.topics.durations import Age, Duration
 from lake.topics.field_spec import PROPERTIES as PROPERTIES
 from lake.topics.field_spec import TIMES as TIMES
 from lake.topics.field_spec import Declaration as Declaration
@@ -156,6 +156,10 @@ class Topic(Declaration):
     lateness: by how much an event may be before the watermark of its topic without being late. If
         given, `silver.late_<topic>` lists the late events.
     explode: makes one row of each element of an array in a message of events.
+    keep: the age after which messages of bronze, and the rows of events, are deleted. Messages of a
+        changelog that its state is made of are kept at any age.
+    evolve: `add`: optional fields that later versions of the registry's schema add are taken over
+        as fields of which gold sees nothing (`silver/contract/evolved.py`).
     start: where bronze begins to read events when it lands the topic for the first time:
         `earliest`, `latest`, or the instant of publishing in ISO 8601.
     """
@@ -186,6 +190,8 @@ class Topic(Declaration):
     start: Annotated[str, BeforeValidator(checked_start)] = "earliest"
     tombstones_days: Annotated[int, Field(ge=1)] | None = None
     lateness: Duration = dt.timedelta(0)
+    keep: Age | None = None
+    evolve: Literal["add"] | None = None
     fields: dict[Name, Annotated[FieldSpec, BeforeValidator(_field_spec)]]
     lookups: dict[Name, Lookup] = Field(default={})
     explode: Explode | None = None
@@ -272,6 +278,59 @@ class Topic(Declaration):
                     f"has a 'lateness' and a field '{name}', but the list of late events adds a "
                     f"column '{snake_case(name)}' of its own. Rename the field"
                 )
+
+    @model_validator(mode="after")
+    def _nothing_needs_what_is_not_kept(self) -> "Topic":
+        if self.keep is None:
+            return self
+        if self.lists_late:
+            self._refuse(
+                "has 'keep' and a 'lateness', but the list of late events compares each event with "
+                "all events before it, and those that are deleted would be missing. Remove one of "
+                "them"
+            )
+        needed = {
+            "history": "is made of all messages",
+            "updates": "with partial updates is made of several messages for each key",
+            "ignore_null_updates": "is made of several messages for each key",
+            "tombstones_days": "forgets deleted keys, which older messages could bring back",
+        }
+        is_set = {
+            "history": self.history is not None,
+            "updates": self.updates == "partial",
+            "ignore_null_updates": self.ignore_null_updates is not None,
+            "tombstones_days": self.tombstones_days is not None,
+        }
+        for name, why in needed.items():
+            if is_set[name]:
+                self._refuse(
+                    f"has 'keep' and '{name}', but its table {why}, so a rebuild of silver without "
+                    "the deleted messages would give other rows. Remove one of them"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _new_fields_change_no_row(self) -> "Topic":
+        if self.evolve is None:
+            return self
+        if self.format != "registry":
+            self._refuse(
+                "has 'evolve', but only the registry says which fields are new and optional; set "
+                "schema = 'registry' or remove 'evolve'"
+            )
+        others = {
+            "envelope": self.envelope is not None,
+            "updates": self.updates == "partial",
+            "ignore_null_updates": self.ignore_null_updates is not None,
+            "columns or except of history": self.tracked is not None,
+        }
+        for name, is_set in others.items():
+            if is_set:
+                self._refuse(
+                    f"has 'evolve', which cannot be combined with '{name}', because what a new "
+                    "field means must be declared there; declare new fields in this file"
+                )
+        return self
 
     @model_validator(mode="after")
     def _rules_fit_each_other(self) -> "Topic":
@@ -384,6 +443,16 @@ class Topic(Declaration):
     def hashed(self) -> list[str]:
         """The fields of which gold sees only the hash."""
         return [name for name, spec in self.fields.items() if spec.personal == "hash"]
+
+    def kept_since(self, now: dt.datetime) -> dt.datetime | None:
+        """Messages published before this instant are too old to be kept; None if all are kept.
+
+        It is a midnight in UTC, so it is the same for all tables and processes during a day.
+        """
+        if self.keep is None:
+            return None
+        instant = now.astimezone(dt.timezone.utc) - self.keep
+        return instant.replace(hour=0, minute=0, second=0, microsecond=0)
 
     @property
     def lists_late(self) -> bool:

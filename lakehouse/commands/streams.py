@@ -51,10 +51,20 @@ def demo(
     warm_up_later(current.settings)
 
 
-def up(console_actions: Actions = None) -> None:
+def up(
+    console_actions: Actions = None,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="First rebuild the tables that `plan` lists after a change."
+        ),
+    ] = False,
+) -> None:
     """Run the broker, the streams, the sinks, the SQL endpoint and the console until Ctrl-C.
 
     If a broker answers at the configured address, it is used. Otherwise one is started here.
+    With --rebuild, tables of silver that the topic file declares otherwise by now, such as with a
+    new field, are rebuilt from bronze with what is computed from them, and others stay.
     """
     from lakehouse.up import up
     from lakehouse.warm_up import warm_up_later
@@ -63,7 +73,7 @@ def up(console_actions: Actions = None) -> None:
     current.choose_ports(broker=True)
     try:
         with _metrics(), _console():
-            up(current.lake)
+            up(current.lake, rebuild=rebuild)
     finally:
         warm_up_later(current.settings)
 

@@ -9,13 +9,12 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from lake.settings.settings import LakeSettings
-from lake.topics.field_type import field_type
 from lake.topics.nested import Place
 from lake.topics.topic import OWN_COLUMNS, snake_case
 from lake.topics.topic_file import TopicFile
@@ -23,6 +22,7 @@ from lakehouse.messages.consume import Received, Tail
 from lakehouse.messages.draft_protobuf import Drafted, fields_of_protobuf
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import SettingsError
+from silver.contract.avro import DEEPEST, checked, one_of, struct_of, type_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,7 +30,6 @@ else:
     import tomli as tomllib
 
 SAMPLE = 200  # messages of each topic
-DEEPEST = 8  # objects within one another
 HEAD = """# Drafted from the topics of {namespace}. Check each key and kind: they are guesses,
 # from up to {sample} messages of each topic. docs/topic-files.md describes all keys.
 """
@@ -40,10 +39,6 @@ OF_THE_SYSTEM = re.compile(r"__|.*-(RETRY|DLQ)$")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 MILLISECONDS = range(900_000_000_000, 4_200_000_000_000)  # from 1998 to 2103
 TIME_NAME = re.compile(r"(at|time|timestamp|date)$", re.IGNORECASE)
-AVRO = {
-    **{name: name for name in ("boolean", "int", "long", "float", "double", "string")},
-    **{"bytes": "binary", "enum": "string", "timestamp-millis": "timestamp_ms", "date": "date"},
-}
 PRIMITIVES = {
     **{"STRING": "string", "INT8": "int", "INT16": "int", "INT32": "int", "INT64": "long"},
     **{
@@ -170,60 +165,18 @@ def _of_record(
     known[record["name"]] = known[record["name"].rpartition(".")[2]] = record
     for each in record.get("fields", []):
         place = (*within, each["name"])
-        inner, is_always = _one_of(each["type"], known)
+        inner, is_always = one_of(each["type"], known)
         is_always = is_always and is_required
         if _is_record(inner) and len(place) < DEEPEST:
             yield from _of_record(inner, place, known, is_required=is_always)
         else:
             shown = str(inner.get("type") if isinstance(inner, dict) else inner)
             plain = inner.get("logicalType", shown) if isinstance(inner, dict) else shown
-            yield _name(place), Drafted(_of_schema(inner, known, 0), is_always, plain, place)
+            yield _name(place), Drafted(type_of(inner, known), is_always, plain, place)
 
 
 def _is_record(declared: Any) -> bool:
     return isinstance(declared, dict) and declared.get("type") == "record"
-
-
-def _one_of(declared: Any, known: dict[str, Any]) -> tuple[Any, bool]:
-    """What an Avro type is besides null, and whether it cannot be null."""
-    kinds = declared if isinstance(declared, list) else [declared]
-    others = [kind for kind in kinds if kind != "null"]
-    found = others[0] if len(others) == 1 else " or ".join(map(str, others)) or "null"
-    if isinstance(found, str):
-        found = known.get(found, found)
-    return found, len(others) == len(kinds)
-
-
-def _of_schema(declared: Any, known: dict[str, Any], depth: int) -> str | None:
-    """The type of an Avro type in a topic file; None if none fits."""
-    kind, _ = _one_of(declared, known)
-    if depth > DEEPEST:  # a record that contains itself
-        return None
-    if not isinstance(kind, dict):
-        return AVRO.get(str(kind))
-    plain = kind.get("logicalType", kind["type"])
-    if plain == "decimal":
-        return f"decimal({kind['precision']},{kind.get('scale', 0)})"
-    if plain == "record":
-        known[kind["name"]] = kind
-        members = {x["name"]: _of_schema(x["type"], known, depth + 1) for x in kind["fields"]}
-        return _struct(members)
-    if plain in ("array", "map"):
-        inner = _of_schema(kind["items" if plain == "array" else "values"], known, depth + 1)
-        return _checked(f"{plain}<{'string, ' if plain == 'map' else ''}{inner}>")
-    return AVRO.get(str(plain))
-
-
-def _struct(members: Mapping[str, str | None]) -> str | None:
-    found = (f"{name}: {kind}" for name, kind in members.items() if kind)
-    return _checked(f"struct<{', '.join(found)}>")
-
-
-def _checked(text: str) -> str | None:
-    try:
-        return str(field_type(text))
-    except ValueError:
-        return None
 
 
 def _of_objects(rows: Sequence[dict[str, Any]], within: Place) -> Iterator[tuple[str, Drafted]]:
@@ -245,11 +198,11 @@ def _of_values(name: str, values: Sequence[Any]) -> str | None:
     types = {type(value) for value in values}
     if types == {list}:
         elements = [each for value in values for each in value if each is not None]
-        return _checked(f"array<{_of_values(name, elements)}>")
+        return checked(f"array<{_of_values(name, elements)}>")
     if types == {dict}:
         names = dict.fromkeys(name for value in values for name in value)
         members = {n: [x[n] for x in values if x.get(n) is not None] for n in names}
-        return _struct({n: _of_values(n, found) for n, found in members.items()})
+        return struct_of({n: _of_values(n, found) for n, found in members.items()})
     return _kind(name, values, types)
 
 

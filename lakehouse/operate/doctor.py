@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from bronze.expiry import standing
 from bronze.ingest import query_name, refuse_other_address
 from bronze.retention import risks
 from gold.sql_client import endpoint_running
@@ -54,6 +55,7 @@ SHOWN = ("pyspark", "delta-spark", "deltalake", "pulsar-client", "dbt-core")
 OLDEST_BROKER, NEXT_BROKER = Version("4.0"), Version("5.0")
 GIB = 1 << 30
 UNFINISHED = dt.timedelta(minutes=10)
+OVERDUE = dt.timedelta(days=2)  # upkeep deletes once a day
 LEAST_FREE, LITTLE_FREE = 1 * GIB, 5 * GIB
 # Variables that are not settings, but are read by the profiles of dbt, by Superset or by the tests.
 OTHERS = ("DECLARED_TOPICS", "DBT_SCHEMA", "BUILD", "SUPERSET", "KILLS", "CHAOS")
@@ -101,6 +103,7 @@ def examine(lake: Lake) -> list[Finding]:
     }
     for query, owned in {**tables, QUERY: silver_tables(lake.topics)}.items():
         found += streams(lake, query, owned)
+    found += kept(lake, dt.datetime.now(dt.timezone.utc))
     for state in sink_states(lake):
         found += sink(lake, state)
     return found
@@ -117,6 +120,26 @@ def chunks(lake: Lake) -> Iterator[Finding]:
             f"Their producers died or their first chunks are gone; bronze.{incomplete.NAME} lists "
             "them. Have them sent again if they are needed.",
         )
+
+
+def kept(lake: Lake, now: dt.datetime) -> Iterator[Finding]:
+    """Whether messages older than their topic's `keep` have been deleted."""
+    for topic in lake.topics.topics.values():
+        found, overdue = (standing(lake, topic, now - ago) for ago in (dt.timedelta(0), OVERDUE))
+        if found is None or overdue is None:
+            continue
+        check = f"keep {topic.name}"
+        if overdue.old > overdue.needed:
+            count, before = overdue.old - overdue.needed, f"{overdue.since:%Y-%m-%d}"
+            yield Finding(
+                *(check, "warn", f"{count} messages from before {before} have not been deleted"),
+                "They are deleted when bronze starts, and once a day while it runs, once silver "
+                "has read them. Start both, or let silver catch up.",
+            )
+        else:
+            needed = f", and {found.needed} older ones that silver needs" if found.needed else ""
+            what = f"messages published since {found.since:%Y-%m-%d} are kept{needed}"
+            yield Finding(check, "ok", what)
 
 
 def python() -> Iterator[Finding]:

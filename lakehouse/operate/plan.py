@@ -4,14 +4,16 @@ The plan asks the code that carries it out: a table's contract says which column
 refused, and the definitions of models say which of them are rebuilt.
 """
 
+import datetime as dt
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql.types import StructType
 
+from bronze.expiry import standing
 from gold.build import known_definitions, why_whole
 from gold.dbt.manifest import Manifest
 from gold.dbt.process import run_dbt
@@ -23,10 +25,13 @@ from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from lakehouse.sinks.publish import check_definition, query_name
 from pulsar_spark.errors import LakehouseError, SettingsError
-from silver.contract.tables import silver_tables
+from silver.contract.tables import enriched_table, silver_tables
 from silver.declared import changed_declarations
+from silver.expiry import expired
 from silver.materialized import KeptView
+from silver.part import Part, outdated
 from silver.records.masking import protection
+from silver.refine import QUERY
 
 OWN = {"data_loss", "incomplete_messages"}  # tables of bronze about all topics
 COLUMNS = ("table", "what happens", "why", "about (s)")
@@ -68,9 +73,13 @@ def plan(lake: Lake) -> list[Step]:
 
 def _bronze(lake: Lake) -> Iterator[Step]:
     known = lake.tables("bronze")
-    for name in lake.topics.topics:
+    for name, topic in lake.topics.topics.items():
         if name in known:
             yield from _columns(lake.table(bronze_table(name)))
+            found = standing(lake, topic, dt.datetime.now(dt.timezone.utc))
+            if found and found.old > found.needed:
+                what = f"{found.old - found.needed} messages are deleted"
+                yield Step(f"bronze.{name}", what, _too_old(found.since))
         else:
             yield Step(f"bronze.{name}", "created", "the topic is new")
     for name in sorted(known.keys() - lake.topics.topics.keys() - OWN):
@@ -79,6 +88,7 @@ def _bronze(lake: Lake) -> Iterator[Step]:
 
 def silver_steps(lake: Lake) -> Iterator[Step]:
     """What will change in silver."""
+    rebuilt = {name: part for part in outdated(lake, QUERY) for name in part.made}
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
         if not table.exists():
@@ -86,18 +96,36 @@ def silver_steps(lake: Lake) -> Iterator[Step]:
             continue
         refused = [*changed_declarations(table)]
         yield from (Step(table.full_name, "refused", x, is_refused=True) for x in refused)
-        yield from _columns(table)
+        yield from _columns(table, rebuilt.get(table.full_name))
+    now = dt.datetime.now(dt.timezone.utc)
+    shrinking = {table.spec.name: count for table, _, count in expired(lake, now)}
+    for topic in lake.topics.events():
+        if count := shrinking.get(name := enriched_table(topic, lake.topics).name):
+            since = cast(dt.datetime, topic.kept_since(now))
+            yield Step(f"silver.{name}", f"{count} events are deleted", _too_old(since))
     for query in lake.topics.view_queries:
+        if gone := sorted({*query.reads} & {*shrinking}):
+            why = f"it is computed from the events that are left in {', '.join(gone)}"
+            yield Step(f"silver.{query.view.name}", "follows", why)
         if (view := KeptView(lake, query)).is_redefined:
             yield Step(view.table, "computed again by the next batch", "its query has changed")
 
 
-def _columns(table: Table) -> Iterator[Step]:
+def _too_old(since: dt.datetime) -> str:
+    return f"they were published before {since:%Y-%m-%d}, and 'keep' is shorter"
+
+
+def _columns(table: Table, part: Part | None = None) -> Iterator[Step]:
+    why = "the field is new"
+    if part is not None:
+        others = [name for name in part.made if name != table.full_name]
+        what = f"with {', '.join(others)}" if others else "alone"
+        why += f"; `lakehouse up --rebuild` fills it, and rebuilds {table.full_name} {what}"
     known = StructType.fromJson(json.loads(table.log().schema().to_json()))
     try:
         for place, kind, _ in table.spec.missing(known):
             what = f"gets the column {place} ({kind}), NULL in existing rows"
-            yield Step(table.full_name, what, "the field is new")
+            yield Step(table.full_name, what, why)
     except LakehouseError as error:
         yield Step(table.full_name, "refused", str(error), is_refused=True)
 

@@ -75,7 +75,10 @@ def _bronze(lake: Lake) -> list[TableStatus]:
             lag = None
             if answers:
                 lag = topic_lag(admin, lake, topic.name).messages(rows or 0)
-            note = _notes(_state(lake, f"bronze.{topic.name}"), "" if answers else NO_BROKER)
+            since = topic.kept_since(dt.datetime.now(dt.timezone.utc))
+            kept = f"kept since {since:%Y-%m-%d}" if since else ""
+            state = _state(lake, f"bronze.{topic.name}")
+            note = _notes(state, "" if answers else NO_BROKER, kept)
             lines.append(TableStatus(f"bronze.{topic.name}", rows, newest, lag, note))
     return lines
 

@@ -127,7 +127,13 @@ class Context:
             configure_logs(self._log_format or "text")  # for warnings about settings
             settings = load_settings(**self._given, log_format=self._log_format)
             configure_logs(settings.log_format)
-            self._read = settings, load_topics(settings.topics)
+            topics = load_topics(settings.topics)
+            if any(topic.evolve for topic in topics.topics.values()):
+                from lake.tables.lake import Lake
+                from silver.contract.evolved import evolved
+
+                topics = evolved(Lake(settings, topics)).topics
+            self._read = settings, topics
         return self._read
 
 

@@ -32,11 +32,13 @@ class SilverSnapshot:
     def now(cls, lake: Lake, batch_id: int, sources: Mapping[str, Any]) -> "SilverSnapshot":
         """The snapshot of a batch that is about to end.
 
-        Silver's tables have their current versions, because nothing else writes them. `silver.cuts`
+        Silver's tables have their current versions, because nothing else writes them. Only during a
+        rebuild of one table, some may not exist yet. `silver.cuts`
         has the version that appending this snapshot creates. A bronze table has the last version
         that was read completely, according to the offsets (`sources`) at which the batch ends.
         """
-        tables = {table.full_name: lake.table(table).arrow for table in silver_tables(lake.topics)}
+        handles = map(lake.table, silver_tables(lake.topics))
+        tables = {each.full_name: each.arrow for each in handles if each.is_known or each.exists()}
         versions = {name: table.version for name, table in tables.items()}
         versions[CUTS.full_name] += 1
         for name, offset in sources.items():

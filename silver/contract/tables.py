@@ -419,3 +419,18 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
         CUTS,
         *([SCHEMAS] if any(t.format == "registry" for t in topics.topics.values()) else []),
     ]
+
+
+def main_table(topic: Topic, topics: TopicFile) -> TableSpec:
+    """The table with the rows of a topic: the state of a changelog, or the enriched events."""
+    return state_table(topic) if topic.kind == "changelog" else enriched_table(topic, topics)
+
+
+def tables_of(topic: Topic, topics: TopicFile) -> list[TableSpec]:
+    """The tables that are made of the messages of one topic."""
+    found = [main_table(topic, topics)]
+    if topic.history:
+        found.append(history_table(topic))
+    if topic.keeps_changes:
+        found.append(changes_table(topic))
+    return found

@@ -89,16 +89,19 @@ def _appended(
         commit = read_text(settings, commit_file(table.path, version))
         if commit is None:
             return None
-        for line in commit.splitlines():
-            action = json.loads(line)
-            changed = [a for a in (action.get("add"), action.get("remove")) if a]
-            if not any(each["dataChange"] for each in changed):
-                continue
-            stats = json.loads(action.get("add", {}).get("stats") or "{}")
+        actions = [json.loads(line) for line in commit.splitlines()]
+        changed = {
+            kind: [a[kind] for a in actions if kind in a and a[kind]["dataChange"]]
+            for kind in ("add", "remove")
+        }
+        if changed["remove"]:  # old messages were deleted, and Spark skips the commit
+            continue
+        for added in changed["add"]:
+            stats = json.loads(added.get("stats") or "{}")
             if "numRecords" not in stats:
                 return None
             rows += stats["numRecords"]
-            size += action["add"]["size"]
+            size += added["size"]
     return rows, size
 
 

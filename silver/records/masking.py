@@ -19,6 +19,7 @@ from lake.tables.spec import TableSpec
 from lake.tables.table import Table
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
+from silver.contract.evolved import declared_only, evolved
 from silver.contract.tables import (
     PERSONAL,
     changes_table,
@@ -83,7 +84,7 @@ def protect(spark: SparkSession, lake: Lake) -> None:
     Raises:
         SettingsError: the hashes in a table were computed with another secret.
     """
-    for spec in protected_tables(lake.topics):
+    for spec in filter(lake.owns, protected_tables(lake.topics)):
         table = lake.table(spec)
         _see_it_is_the_same_secret(lake.settings, table)
         protect_table(spark, table, lake.settings.pseudonyms)
@@ -117,7 +118,10 @@ def protection(lake: Lake) -> dict[str, tuple[str | None, str | None]]:
     Raises:
         SettingsError: a table's property differs from the current topic file.
     """
-    found = {}
+    lake = evolved(lake)
+    found: dict[str, tuple[str | None, str | None]] = {}
+    # A field that was taken over was hidden from the first, so builds before it are right.
+    seen = {t.full_name: t for t in protected_tables(declared_only(lake.topics))}
     for table in protected_tables(lake.topics):
         if not lake.table(table).exists():
             continue  # of a topic that silver has not read yet
@@ -129,8 +133,8 @@ def protection(lake: Lake) -> dict[str, tuple[str | None, str | None]]:
                 "with the new topic file first (`lakehouse silver --available-now`)."
             )
             raise SettingsError(message)
-        if known.configuration(PERSONAL):
-            found[table.full_name] = known.configuration(PERSONAL), known.configuration(FINGERPRINT)
+        if personal := seen[table.full_name].properties.get(PERSONAL):
+            found[table.full_name] = personal, known.configuration(FINGERPRINT)
     return found
 
 

@@ -25,6 +25,7 @@ from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.schema import Column as TableColumn
 from silver.contract.columns import CAME, REASON
+from silver.contract.evolved import AddedField
 
 FORGOTTEN = TableSpec(
     "silver",
@@ -70,7 +71,8 @@ def people_of(topic: Topic, topics: TopicFile) -> list[tuple[str, Topic]]:
 
 def is_about_people(topic: Topic) -> bool:
     """Whether a changelog's keys are people: it has personal fields and a key of one field."""
-    personal = any(spec.personal for spec in topic.fields.values())
+    declared = (spec for spec in topic.fields.values() if not isinstance(spec, AddedField))
+    personal = any(spec.personal for spec in declared)
     return topic.kind == "changelog" and personal and len(topic.key) == 1
 
 

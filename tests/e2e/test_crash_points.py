@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pulsar
 import pyarrow as pa
@@ -37,6 +38,7 @@ from silver_lake import SilverLake
 from topic import declared
 
 from bronze import upkeep
+from bronze.expiry import standing
 from bronze.ingest import ingest, subscription
 from bronze.replay import replay_topic
 from gold.lock import alone
@@ -50,6 +52,7 @@ from lake.streams.checkpoint import interrupted, reader_id
 from lake.streams.job import await_streams
 from lake.streams.rewind import Place
 from lake.tables.lake import Lake
+from lake.topics.topic import Topic
 from lake.topics.topic_file import TopicFile
 from lakehouse.cli import app
 from lakehouse.erasure import plan, run
@@ -67,6 +70,7 @@ from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import CheckpointError, SettingsError
 from shop.generate import generate_shop
 from silver import maintenance, quarantine
+from silver.part import Part
 from silver.quarantine import Selection
 from silver.rebuild import rebuild
 from silver.refine import refine
@@ -116,6 +120,7 @@ from = "silver.people"
 where = "name > 'n1'"
 key = ["id"]
 """
+KEPT = TOPICS.replace("key =", "keep = '1 day'\nkey =")
 LOOSE = TOPICS.replace('name = "string"', 'name = { type = "string", required = false }')
 
 
@@ -133,12 +138,16 @@ class Case:
 
 
 class Base(NamedTuple):
-    """A lake to copy, with its subscriptions on the broker."""
+    """A lake to copy, with its subscriptions on the broker.
+
+    old: after the messages that silver has read, and before all others.
+    """
 
     settings: LakeSettings
     topics: TopicFile
     broker: BrokerSide
     subscriptions: Subscriptions
+    old: dt.datetime
 
     def copy(self, folder: Path) -> LakeSettings:
         shutil.copytree(self.settings.home_dir, folder)
@@ -183,13 +192,14 @@ def base(
     savepoints.create(Lake(settings, lake.topics), "first")
     send(lake, 1)
     lake.catch_up()
+    old = dt.datetime.now(dt.timezone.utc)
     send(lake, 2)
     await_streams(ingest(spark, Lake(settings, lake.topics), available_now=True))
     send(lake, 3)
     for checkpoint in settings.checkpoints_dir.iterdir():
         os.utime(checkpoint / upkeep.DONE, (TWO_DAYS_AGO, TWO_DAYS_AGO))
     side = BrokerSide(settings, [*lake.topics.topics])
-    return Base(settings, lake.topics, side, side.subscriptions())
+    return Base(settings, lake.topics, side, side.subscriptions(), old)
 
 
 def send(lake: ShopLake, turn: int) -> None:
@@ -214,6 +224,38 @@ def silver(world: World) -> Case:
 
     def run(settings: LakeSettings) -> None:
         await_streams(refine(world.spark, Lake(settings, base.topics), available_now=True))
+
+    return world.case(run)
+
+
+@contextlib.contextmanager
+def nothing_kept_before(instant: dt.datetime) -> Iterator[None]:
+    """Take what was published before an instant for too old, as upkeep would after some days."""
+    with mock.patch.object(Topic, "kept_since", lambda self, _: self.keep and instant):
+        yield
+
+
+def bronze_that_expires(world: World) -> Case:
+    base, topics = world.base, declared(world.folder, KEPT)
+
+    def run(settings: LakeSettings) -> None:
+        with nothing_kept_before(base.old):
+            await_streams(ingest(world.spark, Lake(settings, topics), available_now=True))
+
+    case = world.case(run)
+    with nothing_kept_before(base.old):
+        lake, now = Lake(case.settings, topics), dt.datetime.now(dt.timezone.utc)
+        found = [standing(lake, topic, now) for topic in topics.topics.values()]
+    assert all(each and each.old > each.needed for each in found), found
+    return case
+
+
+def silver_that_expires(world: World) -> Case:
+    base, topics = world.base, declared(world.folder, KEPT)
+
+    def run(settings: LakeSettings) -> None:
+        with nothing_kept_before(base.old):
+            await_streams(refine(world.spark, Lake(settings, topics), available_now=True))
 
     return world.case(run)
 
@@ -282,6 +324,16 @@ def replay_bronze(world: World) -> Case:
 
 def replay_silver(world: World) -> Case:
     return world.case(lambda settings: rebuild(world.spark, Lake(settings, world.base.topics)))
+
+
+def replay_table(world: World) -> Case:
+    topics = world.base.topics
+
+    def run(settings: LakeSettings) -> None:
+        lake = Lake(settings, topics)
+        rebuild(world.spark, lake, part=Part.of(lake, "enriched_visits"))
+
+    return world.case(run)
 
 
 def quarantine_replay(world: World) -> Case:
@@ -505,12 +557,15 @@ SCENARIOS: dict[str, Callable[[World], Case]] = {
     "forget": forget,
     "bronze": bronze,
     "silver": silver,
+    "bronze --topics of which not all is kept": bronze_that_expires,
+    "silver --topics of which not all is kept": silver_that_expires,
     "savepoint create": savepoint_create,
     "savepoint drop": savepoint_drop,
     "savepoint restore": savepoint_restore,
     "restore": restore_backup,
     "replay --table bronze": replay_bronze,
     "replay --table silver": replay_silver,
+    "replay --table silver.enriched_visits": replay_table,
     "quarantine replay": quarantine_replay,
     "quarantine discard": quarantine_discard,
     "publish-table": publish_table_,

@@ -216,6 +216,12 @@ def test_a_plan_says_what_the_next_commands_do_or_refuse(demo: Outcome, home: Ho
     }
     [refused] = [step["why"] for step in steps if step["what happens"] == "refused"]
     assert "is decimal(10,2), but is now declared as double" in refused
+    assert "`lakehouse replay --table silver.enriched_readings`" in refused
+    [added] = [step["why"] for step in steps if step["table"] == "silver.sensors_state"]
+    assert added == (
+        "the field is new; `lakehouse up --rebuild` fills it, and rebuilds silver.sensors_state "
+        "with silver.enriched_readings"
+    )
     topics.write_text(declared)
     mart.write_text(sql)
     (models / "high_readings.sql").unlink()

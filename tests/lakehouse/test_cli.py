@@ -144,8 +144,12 @@ def test_a_topic_that_is_not_json_is_not_published_as_json(run: Run, tmp_path: P
 
 def test_only_a_bronze_table_is_replayed_from_an_instant(run: Run) -> None:
     since = ("--from", "2026-01-01T00:00:00Z")
+    outcome = run("replay", "--table", "gold.users", *since)
+    assert_refused(outcome, "'gold.users' cannot be replayed", "bronze.users, bronze.items")
     outcome = run("replay", "--table", "silver.users", *since)
-    assert_refused(outcome, "'silver.users' cannot be replayed", "bronze.users, bronze.items")
+    assert_refused(outcome, "silver.users is always rebuilt from the beginning. Remove --from")
+    outcome = run("replay", "--table", "silver.nothing")
+    assert_refused(outcome, "'silver.nothing' cannot be rebuilt", "silver.users_state")
     outcome = run("replay", "--table", "bronze.users", "--from", "yesterday")
     assert_refused(outcome, "--from: 'yesterday' is neither ISO 8601 nor epoch milliseconds")
 

@@ -93,14 +93,14 @@ class SilverLake(LakeReader):
         for name in self.topics.topics:
             self.lake.table(bronze_table(name)).create()
 
-    def put(self, messages: Iterable[Message]) -> None:
+    def put(self, messages: Iterable[Message], published: dt.datetime = PUBLISHED) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
         for m in messages:
             p = m.position
             envelope = {
                 "topic": f"persistent://public/default/{m.topic}",
                 **{name: getattr(p, name) for name in ORDER_FIELDS},
-                **{"key": m.key, "payload": m.payload, "publish_time": PUBLISHED},
+                **{"key": m.key, "payload": m.payload, "publish_time": published},
                 "properties": [],
             }
             rows.setdefault(m.topic, []).append(envelope)

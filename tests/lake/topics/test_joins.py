@@ -141,6 +141,13 @@ def test_a_changed_event_affects_events_of_its_keys_in_near_bins(tmp_path: Path,
         ("within = {", 'left_where = "rand() > 0"\nwithin = {', "left_where", "calls rand, which"),
         ("within = {", 'right_where = "name = 1"\nwithin = {', "right_where", "uses 'name', which"),
         ("within = {", 'grace = "1 day"\nwithin = {', "grace", "joins.answered.grace: unknown key"),
+        (
+            'event_time = "givenAt"',
+            'event_time = "givenAt"\nkeep = "9 days"',
+            "right",
+            "'answers' has 'keep', but an event of 'calls' would be listed",
+        ),
+        ('event_time = "at"', 'event_time = "at"\nkeep = "9 days"', "left", None),
         ('event_time = "at"', "", "left", "'calls' has no 'event_time'"),
         ('event_time = "givenAt"', 'event_time = "late"', "right", "'late'.*must be a timestamp"),
         (

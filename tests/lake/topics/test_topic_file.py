@@ -93,6 +93,22 @@ def test_a_custom_topic_file_is_read(tmp_path: Path) -> None:
         ('key = ["id"]', f"{KEY}merged_into = 'parent'", "names 'parent', which is not among"),
         ('kind = "events"', 'kind = "events"\nhistory = true', "all kept; remove 'history'"),
         ('on = "userId"', 'on = "userId", mode = "as_of"', "lookup, so it needs an 'event_time'"),
+        (
+            'key = ["id"]',
+            f"{KEY}keep = '12 hours'",
+            ":5: topics.users.keep: '12 hours' is less than",
+        ),
+        ('key = ["id"]', f"{KEY}keep = 400", ":5: topics.users.keep: '400' is no duration"),
+        ('key = ["id"]', f"{KEY}keep = '9 days'\nhistory = true", "'keep' and 'history', but its"),
+        ('key = ["id"]', f"{KEY}keep = '9 days'\nupdates = 'partial'", "'keep' and 'updates', but"),
+        ('key = ["id"]', f"{KEY}keep = '9 days'\nignore_null_updates = true", "'ignore_null_up"),
+        ('key = ["id"]', f"{KEY}keep = '9 days'\ntombstones_days = 9", "'keep' and 'tombstones_d"),
+        (
+            "[topics.orders.fields]",
+            "keep = '9 days'\nlateness = '1 day'\nevent_time = 'at'\n[topics.orders.fields]\n"
+            "at = 'timestamp'",
+            "has 'keep' and a 'lateness', but the list",
+        ),
         ("[topics.users]", '[topics."; drop"]', "topics.; drop"),
         (
             "absent = -1",

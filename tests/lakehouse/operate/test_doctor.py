@@ -1,5 +1,6 @@
 """Tests that each check of `lakehouse doctor` finds its problem."""
 
+import datetime as dt
 import importlib.metadata
 import platform
 import re
@@ -13,8 +14,9 @@ import httpx
 import pytest
 from landed_lake import QUERY, landed_lake
 from live_shop import until
+from quiet_lake import QuietLake
 from shop_lake import ShopLake
-from topic import LiveTopic, Outgoing, events
+from topic import GOOD, LiveTopic, Outgoing, declared, events
 
 from bronze.ingest import subscription
 from gold.sql_client import SqlError
@@ -25,7 +27,7 @@ from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lakehouse.console.server import console
 from lakehouse.operate import doctor
-from lakehouse.operate.doctor import GIB, Finding
+from lakehouse.operate.doctor import GIB, Finding, kept
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
 from pulsar_spark.broker.admin import PulsarAdmin
@@ -265,3 +267,30 @@ def test_a_healthy_lake_passes_all_checks(shop_lake: ShopLake) -> None:
     found = doctor.examine(shop_lake.lake)
     assert {each.check for each in found} >= {"stream silver", "topic orders", "broker", "disk"}
     assert [each for each in found if each.state != "ok" and each.check != "disk"] == []
+
+
+def test_messages_that_are_kept_too_long_are_reported(tmp_path: Path) -> None:
+    topics = declared(tmp_path, GOOD.replace('kind = "events"', 'kind = "events"\nkeep = "9 days"'))
+    quiet = QuietLake(load_settings(home=tmp_path))
+    quiet.lake = Lake(quiet.settings, topics)
+    now = dt.datetime(2026, 3, 31, 12, tzinfo=dt.timezone.utc)
+    assert [*kept(quiet.lake, now)] == []
+    quiet.land("orders", [b"{}"], dt.datetime(2026, 3, 22, tzinfo=dt.timezone.utc))
+    [found] = kept(quiet.lake, now)
+    assert found[:3] == ("keep orders", "ok", "messages published since 2026-03-22 are kept")
+    assert [each.state for each in kept(quiet.lake, now + dt.timedelta(days=2))] == ["ok"]
+    [found] = kept(quiet.lake, now + dt.timedelta(days=3))
+    assert found.state == "ok", "silver has not run yet, so it needs all of them"
+    quiet.refuse()
+    quiet.enrich("orders", [], now)
+    [found] = kept(quiet.lake, now + dt.timedelta(days=3))
+    assert found[:3] == (
+        *("keep orders", "warn"),
+        "1 messages from before 2026-03-23 have not been deleted",
+    )
+    quiet.enrich("orders", [{"id": 1, "missing_lookups": 1}], now - dt.timedelta(days=9))
+    [found] = kept(quiet.lake, now + dt.timedelta(days=3))
+    assert found[1:3] == (
+        "ok",
+        "messages published since 2026-03-25 are kept, and 1 older ones that silver needs",
+    )

@@ -71,12 +71,15 @@ def test_parts_of_versions_and_unusable_starts_have_no_stats(
     assert read(lake, offset(lake, 1), offset(lake, 4, index=2)) is None
 
 
-def test_there_are_no_stats_if_the_log_is_gone_or_rows_were_deleted(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begins = {version: offset(lake, version) for version in (1, 3, 4, 5, 6)}
+def test_a_commit_that_deletes_rows_does_not_count(lake: Lake) -> None:
+    begins = {version: offset(lake, version) for version in (4, 5, 6)}
     DeltaTable(lake.table(TABLE).path).delete()
-    assert read(lake, begins[5], begins[6]) is None
+    assert read(lake, begins[5], begins[6]).messages == {"orders": 0}
+    assert read(lake, begins[4], begins[6]) == read(lake, begins[4], begins[5])
+
+
+def test_there_are_no_stats_if_the_log_is_gone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    begins = {version: offset(lake, version) for version in (1, 3, 4, 5)}
     (Path(lake.table(TABLE).path) / "_delta_log" / f"{2:020d}.json").unlink()
     assert read(lake, begins[1], begins[4]) is None
     monkeypatch.setattr(batch_stats, "MANY_VERSIONS", 1)

@@ -23,6 +23,9 @@ from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import Broker
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import LakehouseError
+from silver.contract.evolved import evolved
+from silver.contract.tables import PERSONAL, enriched_table
+from silver.records.masking import protection
 
 TOPICS = """
 [topics.people]
@@ -39,6 +42,17 @@ balance = { type = "decimal(12,2)", required = false }
 since = { type = "timestamp_ms", required = false }
 born = { type = "date", required = false }
 photo = { type = "binary", required = false }
+
+[topics.pets]
+kind = "events"
+key = ["id"]
+schema = "registry"
+evolve = "add"
+[topics.pets.fields]
+id = "long"
+owner = "long"
+[topics.pets.lookups]
+person = { topic = "people", on = "owner" }
 
 [topics.colours]
 kind = "changelog"
@@ -143,6 +157,11 @@ class Registered(ShopLake):
         schema = VERSIONS[version]
         self.send("people", str(fields["id"]), avro(schema, fields), SchemaType.AVRO, schema)
 
+    def pet(self, **fields: Any) -> None:
+        added = {name: ["null", "string"] for name in fields if name not in ("id", "owner")}
+        schema = record(id="long", owner="long", **added)
+        self.send("pets", str(fields["id"]), avro(schema, fields), SchemaType.AVRO, schema)
+
     def by_key(self, topic: str) -> dict[Any, dict[str, Any]]:
         key = next(iter(self.topics.topics[topic].fields))
         return {row[key]: row for row in self.rows(f"{topic}_state")}
@@ -206,7 +225,9 @@ def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
 ) -> None:
     lake.person(0, id=1, score=10)
     lake.person(1, id=2, score=20, city="Turin", op=None)
+    lake.pet(id=1, owner=1)
     lake.catch_up()
+    lake.pet(id=2, owner=2, nick="Rex")
     wide = {"score": 2**40, "city": None, "balance": Decimal("13.755"), "photo": b"\x00\xff"}
     lake.person(2, id=2**40, since=SINCE, born=BORN, **wide)
     lake.person(0, id=3, score=30)
@@ -234,11 +255,22 @@ def test_avro_versions_may_add_drop_and_widen_fields_mid_stream(
         "no schema": "payload of schema version None cannot be read: the registry has no such "
         "version of the topic's schema",
     }
+    # The first pet stays as it was, and its batch shows that it was not written again.
+    pets = {row["id"]: row for row in lake.rows("enriched_pets")}
+    assert {key: (row["nick"], row["person"]["score"]) for key, row in pets.items()} == {
+        **{1: (None, 10), 2: ("Rex", 20)}
+    }
+    assert pets[1]["silver_batch"] < pets[2]["silver_batch"]
     # Bronze has the bytes and silver has the schemas, so nothing depends on the registry any more.
     lake.person(1, id=5, score=50, city="Como", op=None)
     monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [])
     lake.catch_up()
     assert lake.by_key("people")[5]["city"] == "Como"
+    known = Lake(lake.settings, lake.topics)
+    assert {*evolved(known).topics.topics["pets"].fields} == {"id", "owner", "nick"}
+    assert protection(known) == {}, "gold is not rebuilt"
+    personal = known.table(enriched_table(lake.topics.topics["pets"], lake.topics)).arrow
+    assert json.loads(str(personal.configuration(PERSONAL))) == {"nick": "mask"}
     lake.person(1, id=6, score=60, city="Bari", op=None)
     other = {"version": 1, "type": "STRING", "data": ""}
     monkeypatch.setattr(PulsarAdmin, "schemas", lambda *_: [other])
