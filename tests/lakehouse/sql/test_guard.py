@@ -125,7 +125,7 @@ def test_a_user_is_added_listed_and_removed(settings: LakeSettings, run: Run) ->
     assert run("--home", ".", "sql-user", "remove", "anna").code == 0
     assert list(read_users(settings)) == ["bert"]
     assert "has no user 'anna'" in run("--home", ".", "sql-user", "remove", "anna").err
-    assert [each.name for each in settings.home_dir.iterdir()] == ["sql-users"]
+    assert {each.name for each in settings.home_dir.iterdir()} == {"sql-users", ".sql-users.lock"}
 
 
 def test_a_password_is_generated_once_into_a_private_file(
