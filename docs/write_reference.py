@@ -56,37 +56,6 @@ TABLES: dict[type[BaseModel], tuple[str, str]] = {
     KindField: ("Kind of change", "The value of `deletes` of a sink to a topic."),
     Export: ("Sink to PostgreSQL", "`[export.<name>]`"),
 }
-# Keys that the docstrings of their classes leave to their names, or explain to developers.
-WORDS = {
-    (TopicFile, "topics"): "the topics by name",
-    (TopicFile, "joins"): "interval joins by name",
-    (TopicFile, "views"): "views over silver's tables by name",
-    (TopicFile, "publish"): "sinks to topics by name",
-    (TopicFile, "export"): "sinks to tables of PostgreSQL by name",
-    (TopicFile, "application"): "the Python module that adds a demo and an evaluation",
-    (Topic, "kind"): "whether messages are facts or the state of their keys",
-    (Topic, "topic"): "the topic's [addresses](../topic-files.md#addresses) on the broker, mostly "
-    "one. Default: the name of the declaration",
-    (Topic, "key"): "fields that identify a row",
-    (Topic, "message_key"): "the field that `lakehouse publish` sends as message key. Default: the "
-    "key",
-    (Topic, "event_time"): "the field with the time of the event",
-    (Topic, "partitions"): "the number of partitions with which the topic is created",
-    (Topic, "fields"): "the fields of a message by name; others are ignored",
-    (Topic, "lookups"): "for events: the column that holds each looked-up row",
-    (FieldSpec, "type"): "the [type](../topic-files.md#types), such as `long` or `decimal(12,2)`",
-    (FieldSpec, "sql"): "an expression in Spark's SQL over the topic's other fields, from which "
-    "silver [computes](../topic-files.md#computed-fields) the value",
-    (Lookup, "topic"): "the changelog that is looked up",
-    (Rule, "field"): "the field",
-    (Rule, "equals"): "the value that selects a message",
-    (Columns, "columns"): "these fields",
-    (Columns, "except"): "all fields but these",
-    (Within, "before"): "how long before the event of `left`",
-    (Within, "after"): "how long after it",
-    (View, "description"): "what the view contains, and what one row stands for",
-    (KindField, "field"): "the field of the message that says it: `c`, `u` or `d`",
-}
 ENTRY = re.compile(r"^(?P<names>\w+(?:, \w+)*): (?P<text>.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 SUMMARY = re.compile(r"^\* `([\w-]+)`: .*$", re.MULTILINE)
 
@@ -198,12 +167,12 @@ def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def meaning(model: type[BaseModel], key: str) -> str:
-    """What a key means, from the docstring of its class or from `WORDS`.
+    """What a key means, from the docstring of its class.
 
     Raises:
-        LookupError: neither the docstring nor `WORDS` describes it.
+        LookupError: the docstring does not describe it.
     """
-    words = WORDS.get((model, key)) or _described(model).get(key)
+    words = _described(model).get(key)
     if not words:
         message = f"Describe '{key}' in the docstring of {model.__name__}."
         raise LookupError(message)
@@ -214,7 +183,7 @@ def meaning(model: type[BaseModel], key: str) -> str:
 def _described(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
-        if each in (TopicFile, BaseModel) or not issubclass(each, BaseModel):
+        if each is BaseModel or not issubclass(each, BaseModel):
             continue
         for entry in ENTRY.finditer(inspect.getdoc(each) or ""):
             words = " ".join(entry["text"].split())

@@ -17,7 +17,11 @@ if TYPE_CHECKING:  # it calls these checks
 
 
 class Columns(Declaration):
-    """Some fields of a topic: those in `columns`, all but those in `except`, or all."""
+    """Some fields of a topic, or all.
+
+    columns: these fields.
+    except: all fields but these.
+    """
 
     columns: Annotated[tuple[Name, ...] | None, Field(min_length=1)] = None
     left_out: Annotated[tuple[Name, ...] | None, Field(min_length=1, alias="except")] = None

@@ -42,8 +42,8 @@ class Declaration(BaseModel):
 class FieldSpec(Declaration):
     """A field of a topic's messages.
 
-    type: the text of a `FieldType`. In JSON, a `timestamp_ms` is epoch milliseconds UTC, a
-        `timestamp` is ISO 8601, and a `binary` is base64.
+    type: the type, such as `long` or `decimal(12,2)`. In JSON, a `timestamp_ms` is epoch
+        milliseconds UTC, a `timestamp` is ISO 8601, and a `binary` is base64.
     required: whether the field must be present and not null. Default true.
     personal: marks personal data, and says what gold sees of it. `keep`: the value. `mask`: `***`,
         or NULL if the field is not a string. `hash`: a keyed hash, so that equal values stay equal.
@@ -51,7 +51,7 @@ class FieldSpec(Declaration):
     from_message: the part of the message that is the value, if it is not in the payload: `key`,
         `event_time`, `publish_time`, `topic` (the full name on the broker) or `properties.<name>`.
     sql: an expression in Spark's SQL over the columns of the topic's other fields, from which
-        silver computes the value. `computed.py` says what is refused.
+        silver computes the value. It must be deterministic.
     path: the names that lead to the field in the payload, such as `device.geo.lat`. In an envelope,
         they begin in the envelope, as in `source.lsn`. Default: a member of the row with the
         field's name.

@@ -39,7 +39,11 @@ class Misplaced(ValueError):
 
 
 class Within(Declaration):
-    """When partners happen: from `before` an event to `after` it, both bounds included."""
+    """When the partners of an event happen, both bounds included.
+
+    before: how long before the event of `left`.
+    after: how long after the event of `left`.
+    """
 
     before: Duration = NOTHING
     after: Duration = NOTHING

@@ -36,6 +36,7 @@ def _fields(value: Any) -> Any:
 class Lookup(Declaration):
     """A lookup of the row of the changelog `topic` whose key equals the fields `on`.
 
+    topic: the changelog that is looked up.
     on: a field for each field of the changelog's key, in the order of the key. `<lookup>.<field>`
         is a field of the row that another lookup has found.
     mode: `latest` (default): the current row when the event arrives, or the first row to arrive

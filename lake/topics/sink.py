@@ -69,7 +69,10 @@ class Sink(Declaration):
 
 
 class KindField(Declaration):
-    """The field of a message that holds the kind of change: c(reated), u(pdated) or d(eleted)."""
+    """How messages say what has changed.
+
+    field: the field of the message that says it: `c`, `u` or `d`.
+    """
 
     field: Name
 

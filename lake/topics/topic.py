@@ -70,7 +70,11 @@ class Explode(Declaration):
 
 
 class Rule(Declaration):
-    """Selects the messages whose field has this value, such as `op` = `d`."""
+    """Selects messages, such as those whose `op` is `d`.
+
+    field: the field whose value is compared.
+    equals: the value that selects a message.
+    """
 
     field: Name
     equals: str | int | bool
@@ -83,6 +87,7 @@ def _field_spec(value: Any) -> Any:
 class View(Declaration):
     """The view `silver.<name>`: a SQL query over silver's tables.
 
+    description: what the view contains, and what one row stands for.
     sql: the query. It names silver's tables and views without `silver.`.
     key: if given, the view is materialized as a table, which follows the changes of what it reads
         row by row. NULL is a key like any other.
@@ -123,12 +128,18 @@ class View(Declaration):
 class Topic(Declaration):
     """A topic. `events` are facts; a `changelog` holds the state of its keys.
 
+    kind: whether messages are facts or the state of their keys.
     topic: the topic's names on the broker, mostly one: `persistent://tenant/namespace/name`, or a
         name in the namespace of the settings. The messages of several topics land in one table.
-        Default: the name of the declaration, which tables have in any case. `Lake.address` resolves
-        it.
+        Default: the name of the declaration, which tables have in any case.
     pattern: instead of `topic`, a regular expression that the names of all its topics match, also
         of those that do not exist yet.
+    key: fields that identify a row.
+    message_key: the field that `lakehouse publish` sends as message key. Default: the key.
+    event_time: the field with the time of the event.
+    partitions: the number of partitions with which the topic is created.
+    fields: the fields of a message by name; others are ignored.
+    lookups: for events, the lookups by the column that holds each row that was found.
     schema: how payloads are read. `json` (default): as JSON objects, regardless of the broker's
         schema registry. `registry`: with the schema version with which the message was published
         (Avro, JSON or a primitive). `string`, `bytes`: as bare values. A bare value is the only
@@ -159,7 +170,7 @@ class Topic(Declaration):
     keep: the age after which messages of bronze, and the rows of events, are deleted. Messages of a
         changelog that its state is made of are kept at any age.
     evolve: `add`: optional fields that later versions of the registry's schema add are taken over
-        as fields of which gold sees nothing (`silver/contract/evolved.py`).
+        as fields that gold does not see.
     start: where bronze begins to read events when it lands the topic for the first time:
         `earliest`, `latest`, or the instant of publishing in ISO 8601.
     """

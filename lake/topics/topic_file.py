@@ -39,7 +39,11 @@ SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tabl
 class TopicFile(Declaration):
     """All topics of a lake, the joins and views of silver's tables, and the sinks, by name.
 
-    publish: sinks to topics. export: sinks to tables of PostgreSQL.
+    topics: the topics by name.
+    joins: interval joins by name.
+    views: views over silver's tables by name.
+    publish: sinks to topics by name.
+    export: sinks to tables of PostgreSQL by name.
     application: the Python module that adds a demo, sections of the report and an evaluation
         (`lakehouse/application.py`). It does not affect the tables.
     """
