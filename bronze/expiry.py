@@ -14,6 +14,7 @@ which messages silver needs.
 """
 
 import datetime as dt
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -113,10 +114,11 @@ def _end(settings: LakeSettings, table: Table, since: dt.datetime | None) -> dt.
         return None
     begin = min(each for each in read if each is not None)
     for version in range(begin, table.newest_version() + 1):
-        unread = table.appended(version)
+        unread = table.changes(version)
         if unread is None:  # silver is so far behind that the log has lost the version
             return None
-        for stats in unread:
+        for file in unread.appended:
+            stats = json.loads(file.get("stats") or "{}")
             published = stats.get("minValues", {}).get(PUBLISHED)
             if published is None:
                 return None

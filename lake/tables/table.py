@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -29,6 +30,46 @@ from lake.tables.swap import Swap
 if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+
+Action = dict[str, Any]  # of Delta's log
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The files by which a version changes rows; none if it only moves rows.
+
+    add, remove: data files. cdc: files of the change feed.
+    """
+
+    add: list[Action]
+    remove: list[Action]
+    cdc: list[Action]
+
+    @property
+    def of_rows(self) -> bool:
+        """Whether rows change."""
+        return bool(self.add or self.remove or self.cdc)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether delta-rs reads the change feed of the version exactly.
+
+        It ignores deletion vectors in the feed of a version without change files of its own, such
+        as a DELETE or a RESTORE, and gives deleted rows as inserted.
+        """
+        files = [*self.add, *self.remove]
+        return bool(self.cdc) or not any(file.get("deletionVector") for file in files)
+
+    @property
+    def has_rewrites(self) -> bool:
+        """Whether files are replaced without a record of which of their rows change."""
+        return bool(self.remove and not self.cdc)
+
+    @property
+    def appended(self) -> list[Action]:
+        """The files of new rows; none if rows are removed as well, because streams skip that."""
+        return [] if self.remove else self.add
 
 
 class Table:
@@ -145,48 +186,17 @@ class Table:
         """When a version was written, in seconds since 1970; None if its log entry is gone."""
         return written_at(self._settings, commit_file(self.path, version))
 
-    def is_exact(self, version: int) -> bool | None:
-        """Whether delta-rs reads the change feed of a version exactly; None if its entry is gone.
-
-        It ignores deletion vectors in the feed of a version without change files of its own, such
-        as a DELETE or a RESTORE, and gives deleted rows as inserted.
-        """
-        files = self._changed_files(version)
-        if files is None or any(kind == "cdc" for kind, _ in files):
-            return None if files is None else True
-        return not any(file.get("deletionVector") for _, file in files)
-
-    def has_changes(self, version: int) -> bool:
-        """Whether a version changes rows. False if it only moves them, or if its entry is gone."""
-        return bool(self._changed_files(version))
-
-    def rewrites(self, version: int) -> bool:
-        """Whether a version replaces files without a record of which of their rows change."""
-        kinds = {kind for kind, _ in self._changed_files(version) or ()}
-        return "remove" in kinds and "cdc" not in kinds
-
-    def appended(self, version: int) -> list[dict[str, Any]] | None:
-        """Delta's statistics of the files that a version appends; None if its entry is gone.
-
-        Of a version that also removes rows, which streams cannot read, there are none.
-        """
-        files = self._changed_files(version)
-        if files is None or any(kind == "remove" for kind, _ in files):
-            return None if files is None else []
-        return [json.loads(file.get("stats") or "{}") for kind, file in files if kind == "add"]
-
-    def _changed_files(self, version: int) -> list[tuple[str, dict[str, Any]]] | None:
-        """The files by which a version changes rows: `add`, `remove` or `cdc`, and the action."""
+    def changes(self, version: int) -> Changes | None:
+        """What a version changes. None if its entry in the log is gone."""
         entry = read_text(self._settings, commit_file(self.path, version))
         if entry is None:
             return None
-        actions = [json.loads(line) for line in entry.splitlines() if line]
-        found = [each for action in actions for each in action.items()]
-        return [
-            (kind, file)
-            for kind, file in found
-            if kind == "cdc" or (kind in ("add", "remove") and file.get("dataChange"))
-        ]
+        found: dict[str, list[Action]] = {"add": [], "remove": [], "cdc": []}
+        for line in entry.splitlines():
+            for kind, action in json.loads(line).items() if line else ():
+                if kind == "cdc" or (kind in found and action.get("dataChange")):
+                    found[kind].append(action)
+        return Changes(**found)
 
     def arrow_at(self, version: int) -> ArrowTable:
         """The rows of a version as Arrow tables, without Spark."""

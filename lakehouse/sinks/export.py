@@ -290,9 +290,9 @@ class Exporter:
         if arrow.version < before.version or self._has_other_past(before):
             return "the history of the table has changed"
         for version in range(before.version + 1, self._until(arrow, before) + 1):
-            exact = self._source.is_exact(version)
-            if not exact:
-                known = "is no longer kept" if exact is None else "has deletion vectors only"
+            changes = self._source.changes(version)
+            if changes is None or not changes.is_exact:
+                known = "is no longer kept" if changes is None else "has deletion vectors only"
                 return f"the change feed of version {version} {known}"
         return None
 

@@ -102,4 +102,5 @@ def _unsent(table: Table, sent: int) -> int:
     later = range(sent + 1, newest + 1)
     if len(later) > MOST_VERSIONS:
         return len(later)
-    return sum(table.has_changes(version) for version in later)
+    found = map(table.changes, later)
+    return sum(changes is not None and changes.of_rows for changes in found)

@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lake.settings.settings import LakeSettings
 from lake.streams.delta_offset import WHOLE_VERSION
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
-from lake.tables.storage import commit_file, read_text
 from lake.tables.table import Table
 
 FEW = 50_000  # messages: about as many as wait after a pause of one minute
@@ -64,7 +62,7 @@ class BatchStats:
         """
         messages, size = {}, 0
         for name, (begin, end) in spans.items():
-            found = _appended(lake.settings, lake.table(bronze_table(name)), begin, end)
+            found = _appended(lake.table(bronze_table(name)), begin, end)
             if found is None:
                 return None
             messages[name] = found[0]
@@ -73,10 +71,7 @@ class BatchStats:
 
 
 def _appended(
-    settings: LakeSettings,
-    table: Table,
-    begin: Mapping[str, Any] | None,
-    end: Mapping[str, Any],
+    table: Table, begin: Mapping[str, Any] | None, end: Mapping[str, Any]
 ) -> tuple[int, int] | None:
     """Rows and bytes appended between two offsets of a table; None if the log lacks them."""
     if begin is None or not _is_between_versions(begin) or not _is_between_versions(end):
@@ -86,22 +81,15 @@ def _appended(
         return None
     rows = size = 0
     for version in versions:
-        commit = read_text(settings, commit_file(table.path, version))
-        if commit is None:
+        changes = table.changes(version)
+        if changes is None:
             return None
-        actions = [json.loads(line) for line in commit.splitlines()]
-        changed = {
-            kind: [a[kind] for a in actions if kind in a and a[kind]["dataChange"]]
-            for kind in ("add", "remove")
-        }
-        if changed["remove"]:  # old messages were deleted, and Spark skips the commit
-            continue
-        for added in changed["add"]:
-            stats = json.loads(added.get("stats") or "{}")
+        for file in changes.appended:
+            stats = json.loads(file.get("stats") or "{}")
             if "numRecords" not in stats:
                 return None
             rows += stats["numRecords"]
-            size += added["size"]
+            size += file["size"]
     return rows, size
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from lake.tables.arrow import CHANGE_TYPE, COMMIT_VERSION
 from lake.tables.spec import CHANGE_FEED
-from lake.tables.table import Table
+from lake.tables.table import Changes, Table
 from lakehouse.console.masking import Masking
 from lakehouse.console.tables import row_text
 from lakehouse.console.tail.lines import Line
@@ -42,32 +42,23 @@ class TableSource:
             note = "The table is faster than this page. Older versions were skipped."
         arrow = self._table.arrow
         has_feed = arrow.configuration(*CHANGE_FEED) == "true"
-        until = since - 1
+        until, has_changes = since - 1, False
         for version in range(since, min(newest, arrow.version) + 1):
-            if problem := self._problem(version, has_feed=has_feed):
+            changes = self._table.changes(version)
+            if problem := _problem(version, changes, has_feed=has_feed):
                 if until < since:  # else it is said in the next turn
                     self._next = version + 1
                     return [], problem
                 break
             until = version
+            has_changes = has_changes or (changes is not None and changes.of_rows)
         self._next = until + 1
-        if not any(self._table.has_changes(each) for each in range(since, until + 1)):
+        if not has_changes:
             return [], note
         rows, has_more = arrow.first_changes(since, until, most)
         if has_more:
             note = f"Up to version {until:,}, more rows were changed."
         return [self._line(row) for row in rows], note
-
-    def _problem(self, version: int, *, has_feed: bool) -> str:
-        """Why the changes of a version cannot be shown; empty if they can."""
-        if self._table.is_exact(version) is False:
-            # delta-rs would give rows that a deletion vector hides as inserted ones.
-            return f"Version {version:,} deletes rows by a vector, so they are not known here."
-        if self._table.rewrites(version) and not has_feed:
-            # The feed would give all rows of the files as deleted, and those of others as inserted.
-            why = f"Version {version:,} rewrites files, and the table keeps no change feed."
-            return f"{why} Which rows it changes is not known."
-        return ""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -84,3 +75,17 @@ class TableSource:
             return Line(at, kind, place, key, text, values)
         masked = self._masking.row(self._table.full_name, row)
         return Line(at, kind, place, "", row_text(masked), masked)
+
+
+def _problem(version: int, changes: Changes | None, *, has_feed: bool) -> str:
+    """Why the changes of a version cannot be shown; empty if they can, or are gone."""
+    if changes is None:
+        return ""
+    if not changes.is_exact:
+        # delta-rs would give rows that a deletion vector hides as inserted ones.
+        return f"Version {version:,} deletes rows by a vector, so they are not known here."
+    if changes.has_rewrites and not has_feed:
+        # The feed would give all rows of the files as deleted, and those of others as inserted.
+        why = f"Version {version:,} rewrites files, and the table keeps no change feed."
+        return f"{why} Which rows it changes is not known."
+    return ""

@@ -90,17 +90,19 @@ def test_the_feed_is_exact_unless_a_version_changes_rows_by_deletion_vectors_onl
     rows = {0: set[int]()}
     for version in range(1, table.newest_version() + 1):
         rows[version] = {row.id for row in table.rows(spark, version).collect()}
-        if table.has_changes(version):
+        kept = table.changes(version)
+        assert kept is not None
+        if kept.of_rows:
             changes = table.arrow.last_changes(version, version, ["id"], ["id"], (10**6, 10**9))
             assert changes is not None
             found = set(rows[version - 1])
             for row in changes.to_pylist():
                 change = found.add if row["_change_type"] in NEW else found.discard
                 change(row["id"])
-            assert (found == rows[version]) >= bool(table.is_exact(version)), version
+            assert (found == rows[version]) >= kept.is_exact, version
         else:
             assert rows[version] == rows[version - 1]
-            assert table.is_exact(version)
+            assert kept.is_exact
     if not has_vectors:
-        assert all(map(table.is_exact, rows))
-    assert table.is_exact(len(rows)) is None
+        assert all(found and found.is_exact for found in map(table.changes, rows))
+    assert table.changes(len(rows)) is None
