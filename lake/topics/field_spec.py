@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from lake.topics.field_type import FieldType, column_type, field_type
+from lake.topics.field_type import NAME, FieldType, column_type, field_type
 from lake.topics.nested import checked_path
 
 
@@ -12,7 +12,7 @@ def _field_type(value: str) -> str:
     return str(field_type(value))
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$")]
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
 
 # The parts of a message, besides its payload, from which a field may come. `properties.` is
 # followed by the name of a property.

@@ -18,7 +18,7 @@ SCALARS = (
 )
 FORMS = "decimal(p,s), array<type>, struct<name: type, ...> or map<string, type>"
 _TOKEN = re.compile(r"\s*(decimal\(\d{1,2},\s*\d{1,2}\)|\w+|[<>:,])")
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")  # of a member of a struct
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")  # of fields and other declarations
 _DEEPEST = 10  # types within one another
 
 

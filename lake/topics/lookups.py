@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from lake.topics.field_spec import Declaration, Name
+from lake.topics.field_type import NAME
 
 if TYPE_CHECKING:  # it calls these checks
     from lake.topics.topic import Topic
     from lake.topics.topic_file import TopicFile
 
-_ON = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}(\.[A-Za-z][A-Za-z0-9_]{0,62})?")
+_ON = re.compile(rf"{NAME.pattern}(\.{NAME.pattern})?")
 
 
 def _fields(value: Any) -> Any:

@@ -300,20 +300,23 @@ class Topic(Declaration):
                 "all events before it, and those that are deleted would be missing. Remove one of "
                 "them"
             )
-        needed = {
-            "history": "is made of all messages",
-            "updates": "with partial updates is made of several messages for each key",
-            "ignore_null_updates": "is made of several messages for each key",
-            "tombstones_days": "forgets deleted keys, which older messages could bring back",
+        needing = {
+            "history": (self.history, "is made of all messages"),
+            "updates": (
+                self.updates == "partial",
+                "with partial updates is made of several messages for each key",
+            ),
+            "ignore_null_updates": (
+                self.ignore_null_updates,
+                "is made of several messages for each key",
+            ),
+            "tombstones_days": (
+                self.tombstones_days,
+                "forgets deleted keys, which older messages could bring back",
+            ),
         }
-        is_set = {
-            "history": self.history is not None,
-            "updates": self.updates == "partial",
-            "ignore_null_updates": self.ignore_null_updates is not None,
-            "tombstones_days": self.tombstones_days is not None,
-        }
-        for name, why in needed.items():
-            if is_set[name]:
+        for name, (is_set, why) in needing.items():
+            if is_set:
                 self._refuse(
                     f"has 'keep' and '{name}', but its table {why}, so a rebuild of silver without "
                     "the deleted messages would give other rows. Remove one of them"

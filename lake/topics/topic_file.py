@@ -153,6 +153,15 @@ class TopicFile(Declaration):
         check_sinks(self)
         return self
 
+    def replacing(self, topics: dict[str, Topic]) -> TopicFile:
+        """This file with other topics, from which everything else is derived anew.
+
+        Args:
+            topics: the topics by name. They are not checked again.
+        """
+        given = {name: getattr(self, name) for name in self.model_fields_set} | {"topics": topics}
+        return TopicFile.model_construct(**given)
+
     @cached_property
     def view_queries(self) -> list[ViewQuery]:
         """The queries of the views with a key, each after those of the views that it reads.

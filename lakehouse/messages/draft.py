@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from lake.settings.settings import LakeSettings
+from lake.topics.field_type import NAME
 from lake.topics.nested import Place
 from lake.topics.topic import OWN_COLUMNS, snake_case
 from lake.topics.topic_file import TopicFile
@@ -22,7 +23,7 @@ from lakehouse.messages.consume import Received, Tail
 from lakehouse.messages.draft_protobuf import Drafted, fields_of_protobuf
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import SettingsError
-from silver.contract.avro import DEEPEST, checked, one_of, struct_of, type_of
+from silver.contract.avro import DEEPEST, checked, definition_of, one_of, struct_of, type_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +35,6 @@ HEAD = """# Drafted from the topics of {namespace}. Check each key and kind: the
 # from up to {sample} messages of each topic. docs/topic-files.md describes all keys.
 """
 UNREADABLE = re.compile(r"""["'`\\\x00-\x1f\x7f\ud800-\udfff]""")  # in names of a path
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 OF_THE_SYSTEM = re.compile(r"__|.*-(RETRY|DLQ)$")
 DATE = re.compile(r"\d{4}-\d\d-\d\d")
 MILLISECONDS = range(900_000_000_000, 4_200_000_000_000)  # from 1998 to 2103
@@ -128,11 +128,8 @@ def _found(schemas: Sequence[dict[str, Any]], messages: Sequence[Received]) -> _
 
 
 def _record(definition: str) -> dict[str, Any] | None:
-    """The Avro record that a schema defines; None if it defines none, as old clients for JSON."""
-    try:
-        declared = json.loads(definition)
-    except ValueError:
-        return None
+    """The Avro record that a schema defines; None if it defines none."""
+    declared = definition_of(definition)
     return declared if _is_record(declared) and declared.get("name") else None
 
 

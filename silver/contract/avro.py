@@ -1,5 +1,6 @@
 """Finds the types of a topic file for Avro types, which Pulsar's schemas of JSON also have."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,15 @@ AVRO = {
     **{name: name for name in ("boolean", "int", "long", "float", "double", "string")},
     **{"bytes": "binary", "enum": "string", "timestamp-millis": "timestamp_ms", "date": "date"},
 }
+
+
+def definition_of(text: str) -> dict[str, Any]:
+    """The content of a schema in the registry; empty if it is no object, as of old JSON clients."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def one_of(declared: Any, known: dict[str, Any]) -> tuple[Any, bool]:

@@ -9,22 +9,19 @@ that gold must not see: gold gets `***` or NULL, and `lakehouse forget` erases i
 field in the topic file replaces this.
 """
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from lake.tables.lake import Lake
 from lake.topics.field_spec import FieldSpec
+from lake.topics.field_type import NAME
 from lake.topics.topic import ORDERS, OWN_COLUMNS, Topic, hash_column, snake_case
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import LakehouseError
-from silver.contract.avro import one_of, type_of
+from silver.contract.avro import definition_of, one_of, type_of
 from silver.contract.tables import SCHEMAS
 
 RECORDS = ("AVRO", "JSON")
-CACHED = ("view_queries", "joined", "queried")  # of a topic file, derived from its topics
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
 class AddedField(FieldSpec):
@@ -60,7 +57,7 @@ def evolved(lake: Lake, *, strict: bool = False) -> Lake:
                 found[topic.name] = topic.model_copy(update={"fields": fields})
     if found == topics.topics:
         return lake
-    return lake.declaring(_with(topics, found))
+    return lake.declaring(topics.replacing(found))
 
 
 def declared_only(topics: TopicFile) -> TopicFile:
@@ -69,14 +66,7 @@ def declared_only(topics: TopicFile) -> TopicFile:
     for name, topic in topics.topics.items():
         fields = {n: spec for n, spec in topic.fields.items() if not isinstance(spec, AddedField)}
         found[name] = topic.model_copy(update={"fields": fields})
-    return _with(topics, found)
-
-
-def _with(topics: TopicFile, found: dict[str, Topic]) -> TopicFile:
-    changed = topics.model_copy(update={"topics": found})
-    for name in CACHED:
-        vars(changed).pop(name, None)
-    return changed
+    return topics.replacing(found)
 
 
 def _is_of(source: str, topic: Topic, lake: Lake) -> bool:
@@ -97,7 +87,8 @@ def _added(
     for row in stored:
         if row["type"] not in RECORDS:
             continue
-        fields = _fields(row["definition"])
+        listed = definition_of(row["definition"]).get("fields") or []
+        fields = [each for each in listed if {"name", "type"} <= each.keys()]
         known = first.setdefault(row["topic"], {each["name"] for each in fields})
         named: dict[str, Any] = {}
         for each in fields:
@@ -118,16 +109,6 @@ def _added(
                     f"path = '{name}', or remove 'evolve'."
                 )
                 raise LakehouseError(message)
-
-
-def _fields(definition: str) -> list[dict[str, Any]]:
-    """The fields of a schema; none if it is no record, as old clients register for JSON."""
-    try:
-        record = json.loads(definition)
-    except ValueError:
-        return []
-    found = record.get("fields") if isinstance(record, dict) else None
-    return [each for each in found or [] if {"name", "type"} <= each.keys()]
 
 
 def _problem(name: str, kind: str | None, columns: set[str]) -> str | None:
