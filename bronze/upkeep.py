@@ -51,7 +51,6 @@ class BronzeUpkeep:
 
     def __init__(self, lake: Lake, table: Table, checkpoint: Checkpoint) -> None:
         self._lake = lake
-        self._settings = lake.settings
         self._topic = lake.topics.topics.get(table.spec.name)
         self._table = table
         self._daily = Daily(checkpoint)
@@ -63,13 +62,13 @@ class BronzeUpkeep:
         are deleted first, because silver has not read files that were just compacted.
         """
         is_due = self._daily.is_due()
-        if is_due and self._topic and self._topic.keep:
+        if is_due and self._topic:
             expire_messages(self._lake, self._topic, dt.datetime.now(dt.timezone.utc))
         if batch_id % EVERY_BATCHES == 0:
             compact(self._table.arrow, self._table.full_name)
         if is_due:
             if self._readers_are_near():
-                deleted = self._table.arrow.vacuum(self._settings.history_days)
+                deleted = self._table.arrow.vacuum(self._lake.settings.history_days)
                 log.info("vacuumed", table=self._table.full_name, files=deleted)
             else:
                 log.warning(
@@ -83,12 +82,12 @@ class BronzeUpkeep:
         """Whether all queries that read the table have reached versions of the last 24 hours."""
         newest = self._table.newest_version()
         oldest = time.time() - DAY
-        for version in next_to_read(self._settings, self._table.arrow.id):
+        for version in next_to_read(self._lake.settings, self._table.arrow.id):
             if version is None:
                 return False
             if version > newest:  # the query has read all versions
                 continue
-            written = written_at(self._settings, commit_file(self._table.path, version))
+            written = written_at(self._lake.settings, commit_file(self._table.path, version))
             if written is None or written < oldest:
                 return False
         return True

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake.tables.lake import Lake
 from lake.tables.table import Table
 from pulsar_spark.errors import LakehouseError
-from silver.contract.tables import DECLARED, silver_tables
+from silver.contract.tables import DECLARED, own_tables
 
 
 def refuse_changed_declarations(lake: Lake) -> None:
@@ -22,9 +22,8 @@ def refuse_changed_declarations(lake: Lake) -> None:
     Raises:
         LakehouseError: a declaration has changed, and existing rows would have to change.
     """
-    for spec in silver_tables(lake.topics):
-        table = lake.table(spec)
-        for what in changed_declarations(table) if lake.owns(spec) and table.exists() else ():
+    for table in map(lake.table, own_tables(lake)):
+        for what in changed_declarations(table) if table.exists() else ():
             raise LakehouseError(what)
 
 

@@ -15,7 +15,7 @@ from bronze.upkeep import FILE_SIZE, Daily, compact
 from lake.streams.checkpoint import Checkpoint
 from lake.tables.lake import Lake
 from lake.tables.table import Table
-from silver.contract.tables import DELETION_VECTORS, silver_tables, state_table
+from silver.contract.tables import DELETION_VECTORS, own_tables, state_table
 from silver.expiry import expire_events
 from silver.retention import drop_old_batches
 from silver.state.tombstones import collect_tombstones
@@ -39,7 +39,7 @@ class Maintenance:
 
     def __init__(self, lake: Lake, checkpoint: Checkpoint) -> None:
         self._lake = lake
-        self._tables = [lake.table(spec) for spec in silver_tables(lake.topics) if lake.owns(spec)]
+        self._tables = [*map(lake.table, own_tables(lake))]
         self._forgetful = [
             topic
             for topic in lake.topics.changelogs()

@@ -41,7 +41,7 @@ from silver.contract.tables import (
     QUARANTINE,
     RECONCILIATION,
     SCHEMAS,
-    silver_tables,
+    own_tables,
 )
 from silver.declared import changed_declarations, record_declarations
 from silver.expiry import expire_events
@@ -192,7 +192,7 @@ def _prepare(
     place = _begin(lake, begin, part)
     _clear(lake, side)  # left over from an interrupted build
     side.settings.lake_dir.mkdir(parents=True)
-    specs = [spec for spec in silver_tables(lake.topics) if side.owns(spec)]
+    specs = own_tables(side)
     checkpoint = claim_tables(spark, side, QUERY, specs)
     try:
         for spec in specs:
@@ -253,7 +253,7 @@ def _swap(
 
     Slow steps are done first, so that the commits follow one another immediately.
     """
-    specs = [spec for spec in silver_tables(lake.topics) if side.owns(spec) and spec != CUTS]
+    specs = [spec for spec in own_tables(side) if spec != CUTS]
     if QUARANTINE in specs:
         _keep_discarded(spark, lake.table(QUARANTINE), side.table(QUARANTINE))
     tables = [lake.table(spec) for spec in specs]

@@ -43,6 +43,7 @@ from silver.contract.tables import (
     enriched_table,
     history_table,
     main_table,
+    own_tables,
     silver_tables,
     state_table,
     view_table,
@@ -111,7 +112,7 @@ def refine_all(spark: SparkSession, lake: Lake, *, available_now: bool) -> Runni
     require_secret(lake)
     check_expressions(spark, lake.topics.topics.values())
     refuse_changed_declarations(lake)
-    specs = [spec for spec in silver_tables(lake.topics) if lake.owns(spec)]
+    specs = own_tables(lake)
     checkpoint = claim_tables(spark, lake, QUERY, specs)
     try:
         for spec in specs:
@@ -169,10 +170,11 @@ def read_bronze(spark: SparkSession, lake: Lake) -> DataFrame:
         stream = spark.readStream.format("delta").name(topic.name)
         stream = stream.option("maxBytesPerTrigger", BYTES_PER_BATCH)
         table = lake.table(bronze_table(topic.name))
-        if is_new and not (bronze := table.log()).file_uris():
+        bronze = table.log()
+        if is_new and not bronze.file_uris():
             # Otherwise Spark begins with a snapshot, and needs seconds to find that it is empty.
             stream = stream.option("startingVersion", bronze.version())
-        if topic.keep or table.arrow.configuration(APPEND_ONLY) == "false":
+        if topic.keep or bronze.metadata().configuration.get(APPEND_ONLY) == "false":
             # Commits that delete old messages, also those from before `keep` was removed.
             stream = stream.option("skipChangeCommits", "true")
         messages = as_messages(stream.load(table.path))

@@ -9,6 +9,7 @@ and NULL comes first.
 import json
 from collections.abc import Iterable
 
+from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, TableSpec
 from lake.topics.joins import JoinOf
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
@@ -419,6 +420,11 @@ def silver_tables(topics: TopicFile) -> list[TableSpec]:
         CUTS,
         *([SCHEMAS] if any(t.format == "registry" for t in topics.topics.values()) else []),
     ]
+
+
+def own_tables(lake: Lake) -> list[TableSpec]:
+    """The tables of silver that a lake has itself: all, unless it is beside another lake."""
+    return [spec for spec in silver_tables(lake.topics) if lake.owns(spec)]
 
 
 def main_table(topic: Topic, topics: TopicFile) -> TableSpec:
