@@ -10,6 +10,7 @@ deleted, because they are what their query gives for the events that are left.
 
 import datetime as dt
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import structlog
 from pyspark.sql import SparkSession
@@ -22,6 +23,20 @@ from silver.contract.tables import enriched_table
 COMPLETE = "missing_lookups = 0"
 
 log = structlog.get_logger()
+
+
+class Expired(NamedTuple):
+    """The events of a table that are too old.
+
+    since: the instant before which they were published.
+    condition: the condition that they meet.
+    number: how many there are.
+    """
+
+    table: Table
+    since: dt.datetime
+    condition: str
+    number: int
 
 
 def expire_events(
@@ -43,19 +58,14 @@ def expire_events(
         Whether there were any.
     """
     found = [*expired(lake, now, batch_id)]
-    for table, condition, count in found:
-        table.spark(spark).delete(condition)
-        log.info("old events deleted", table=table.full_name, count=count)
+    for each in found:
+        each.table.spark(spark).delete(each.condition)
+        log.info("old events deleted", table=each.table.full_name, count=each.number)
     return bool(found)
 
 
-def expired(
-    lake: Lake, now: dt.datetime, batch_id: int | None = None
-) -> Iterator[tuple[Table, str, int]]:
-    """Each table with events to be deleted, the condition for them, and their number.
-
-    The arguments are those of `expire_events`.
-    """
+def expired(lake: Lake, now: dt.datetime, batch_id: int | None = None) -> Iterator[Expired]:
+    """The events to be deleted of each table that has some. Arguments: see `expire_events`."""
     for topic in lake.topics.events():
         spec = enriched_table(topic, lake.topics)
         since, table = topic.kept_since(now), lake.table(spec)
@@ -68,4 +78,4 @@ def expired(
         if batch_id is not None:
             condition += f" AND silver_batch < {batch_id}"
         if count := table.arrow.count(condition):
-            yield table, condition, count
+            yield Expired(table, since, condition, count)

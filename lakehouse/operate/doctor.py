@@ -125,11 +125,12 @@ def chunks(lake: Lake) -> Iterator[Finding]:
 def kept(lake: Lake, now: dt.datetime) -> Iterator[Finding]:
     """Whether messages older than their topic's `keep` have been deleted."""
     for topic in lake.topics.topics.values():
-        found, overdue = (standing(lake, topic, now - ago) for ago in (dt.timedelta(0), OVERDUE))
-        if found is None or overdue is None:
+        found = standing(lake, topic, now)
+        if found is None:
             continue
+        overdue = standing(lake, topic, now - OVERDUE) if found.old > found.needed else None
         check = f"keep {topic.name}"
-        if overdue.old > overdue.needed:
+        if overdue and overdue.old > overdue.needed:
             count, before = overdue.old - overdue.needed, f"{overdue.since:%Y-%m-%d}"
             yield Finding(
                 *(check, "warn", f"{count} messages from before {before} have not been deleted"),

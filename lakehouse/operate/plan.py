@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
-from typing import Any, cast
+from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -25,7 +25,7 @@ from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from lakehouse.sinks.publish import check_definition, query_name
 from pulsar_spark.errors import LakehouseError, SettingsError
-from silver.contract.tables import enriched_table, silver_tables
+from silver.contract.tables import silver_tables
 from silver.declared import changed_declarations
 from silver.expiry import expired
 from silver.materialized import KeptView
@@ -97,14 +97,12 @@ def silver_steps(lake: Lake) -> Iterator[Step]:
         refused = [*changed_declarations(table)]
         yield from (Step(table.full_name, "refused", x, is_refused=True) for x in refused)
         yield from _columns(table, rebuilt.get(table.full_name))
-    now = dt.datetime.now(dt.timezone.utc)
-    shrinking = {table.spec.name: count for table, _, count in expired(lake, now)}
-    for topic in lake.topics.events():
-        if count := shrinking.get(name := enriched_table(topic, lake.topics).name):
-            since = cast(dt.datetime, topic.kept_since(now))
-            yield Step(f"silver.{name}", f"{count} events are deleted", _too_old(since))
+    shrinking = [*expired(lake, dt.datetime.now(dt.timezone.utc))]
+    for old in shrinking:
+        what = f"{old.number} events are deleted"
+        yield Step(old.table.full_name, what, _too_old(old.since))
     for query in lake.topics.view_queries:
-        if gone := sorted({*query.reads} & {*shrinking}):
+        if gone := sorted({*query.reads} & {old.table.spec.name for old in shrinking}):
             why = f"it is computed from the events that are left in {', '.join(gone)}"
             yield Step(f"silver.{query.view.name}", "follows", why)
         if (view := KeptView(lake, query)).is_redefined:
