@@ -23,10 +23,16 @@ DEFAULTS: dict[LimitedRole, list[str]] = {"reader": ["gold"], "analyst": ["gold"
 SILVER = "silver"
 
 
-def policy(settings: LakeSettings, topics: TopicFile) -> str:
+def policy(settings: LakeSettings, topics: TopicFile, personal: Iterable[str] = ()) -> str:
     """The policy as JSON: the tables of each role by schema, its limits, and what is masked.
 
     `*` stands for all tables of a schema. Names are in lower case, as Spark compares them.
+
+    Args:
+        settings: what the roles may read.
+        topics: what is declared as personal.
+        personal: columns that are masked in all tables, also of gold. Fields of nested columns with
+            these names are NULL.
 
     Raises:
         SettingsError: a role is given all of bronze, or the audit.
@@ -36,28 +42,13 @@ def policy(settings: LakeSettings, topics: TopicFile) -> str:
         given = settings.sql_roles.get(role, RoleSettings())
         named = DEFAULTS[role] if given.tables is None else given.tables
         roles[role] = given.model_dump() | {"tables": _tables(named, topics)}
-    return json.dumps({"roles": roles, "masks": masks(topics)})
-
-
-def policy_with_masks(settings: LakeSettings, topics: TopicFile, personal: Iterable[str]) -> str:
-    """The policy, with columns that are masked in all tables, also of gold.
-
-    Args:
-        settings: what the roles may read.
-        topics: what is declared as personal.
-        personal: the names of the columns. Fields of nested columns with these names are NULL.
-
-    Raises:
-        SettingsError: as `policy`.
-    """
-    found = json.loads(policy(settings, topics))
-    everywhere = {name.lower(): "mask" for name in personal}
-    if everywhere:
+    masked = masks(topics)
+    if everywhere := {name.lower(): "mask" for name in personal}:
         # The key `*` of the masks of a table says that they hold for nested fields, too.
-        for table, own in found["masks"].items():
-            found["masks"][table] = own | everywhere | {"*": ""}
-        found["masks"]["*"] = everywhere | {"*": ""}  # of all other tables
-    return json.dumps(found)
+        everywhere["*"] = ""
+        masked = {table: own | everywhere for table, own in masked.items()}
+        masked["*"] = everywhere  # of all other tables
+    return json.dumps({"roles": roles, "masks": masked})
 
 
 def masks(topics: TopicFile) -> dict[str, dict[str, str]]:

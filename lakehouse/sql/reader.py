@@ -1,8 +1,8 @@
 """Runs statements with the rights of a reader in the Spark of this process, for the console.
 
-Whoever sees the console is a reader, even where the SQL endpoint asks for no passwords and so makes
-everybody an owner. `ReaderQuery.java` opens sessions for this role only. There is no login for
-them, and so no secret. The endpoint offers them while it runs.
+Everyone who can open the console has the rights of a reader, even if the SQL endpoint asks for no
+passwords, which makes all of its users owners. `ReaderQuery.java` opens sessions for this role
+only. They need no login, so there is no secret. The endpoint offers them while it runs.
 """
 
 from __future__ import annotations
@@ -94,16 +94,16 @@ class Reader:
             statement: SQL.
             address: from where it came, for the audit.
         """
-        from lakehouse.sql.access import policy_with_masks  # loads Spark
+        from lakehouse.sql.access import policy  # loads Spark
 
-        policy = policy_with_masks(self._settings, topics, personal)
+        allowed = policy(self._settings, topics, personal)
         queries = self._queries()
         with self._lock:
             if self._is_closed:
                 return Refusal(STOPPED)
             self._running.add(key)
         try:
-            text = queries.run(policy, key, statement, self.most_rows, address)
+            text = queries.run(allowed, key, statement, self.most_rows, address)
         finally:
             with self._lock:
                 self._running.discard(key)

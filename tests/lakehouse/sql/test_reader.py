@@ -18,7 +18,7 @@ from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 from gold.dbt.results import BuildResult
 from lake.settings.settings import load_settings
 from lake.topics.topic_file import load_topics
-from lakehouse.sql.access import policy_with_masks
+from lakehouse.sql.access import policy
 from lakehouse.sql.reader import OFFER, STOPPED, Answer, Reader, Refusal
 
 SLOW = "select count(*) from range(100000) a join range(100000) b on a.id + b.id > 3"
@@ -193,10 +193,10 @@ def test_masked_columns_are_added_to_those_of_the_topic_file(tmp_path: Path) -> 
     spec = fields["firstName"].model_copy(update={"personal": "hash"})
     users = topics.topics["users"].model_copy(update={"fields": fields | {"firstName": spec}})
     hashed = topics.model_copy(update={"topics": topics.topics | {"users": users}})
-    plain = json.loads(policy_with_masks(settings, hashed, []))
+    plain = json.loads(policy(settings, hashed, []))
     assert plain["masks"]["silver.users_state"]["first_name"] == "hash"
     assert "*" not in plain["masks"]
-    masks = json.loads(policy_with_masks(settings, hashed, ["First_Name", "city"]))["masks"]
+    masks = json.loads(policy(settings, hashed, ["First_Name", "city"]))["masks"]
     everywhere = {"first_name": "mask", "city": "mask", "*": ""}
     assert masks["*"] == everywhere
     assert masks["silver.users_state"] == plain["masks"]["silver.users_state"] | everywhere
