@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ class Manifest:
         self.sources: list[dict[str, Any]] = list(read.get("sources", {}).values())
         self.exposures: list[dict[str, Any]] = list(read.get("exposures", {}).values())
 
-    @property
+    @cached_property
     def nodes(self) -> dict[str, dict[str, Any]]:
         """All nodes and sources, by their unique ids."""
         return {**self._nodes, **{source["unique_id"]: source for source in self.sources}}

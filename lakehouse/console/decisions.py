@@ -75,10 +75,8 @@ class Decisions:
         """Let silver continue if a killed console has paused it. Called when a console starts."""
         if not self._note.exists():
             return
-        with (
-            contextlib.suppress(Timeout),
-            self._alone(),
-        ):  # else another console handles it
+        # If the lock is taken, another console handles it.
+        with contextlib.suppress(Timeout), self._alone():
             with contextlib.suppress(LakehouseError):  # torn, so silver was not paused yet
                 if (read_json(self._note, "") or {}).get("paused_by_us"):
                     resume(self._settings, SILVER)
@@ -113,10 +111,8 @@ class Decisions:
             with self._alone():
                 said, is_done = self._decide()
         except Timeout:
-            said, is_done = (
-                "Another console is running a decision. Try again when it is done.",
-                False,
-            )
+            said = "Another console is running a decision. Try again when it is done."
+            is_done = False
         except OSError as error:
             said, is_done = f"{error.filename}: {error.strerror}", False
         self._change(state="done" if is_done else "failed", said=said)

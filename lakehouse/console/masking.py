@@ -34,27 +34,25 @@ class Masking:
         """Show a payload: JSON with indents, other text unchanged, and bytes in base64."""
         if payload is None:
             return ""
-        names = self._names(topic)
-        try:
-            text = payload.decode()
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return HIDDEN if names else _text(payload)
-        if not isinstance(value, dict | list):
-            return HIDDEN if names else text[:LONGEST]
-        return json.dumps(_masked(value, names), ensure_ascii=False, indent=2)[:LONGEST]
+        found = self._object(topic, payload)
+        if found is None:
+            return HIDDEN if self.hides(topic) else _text(payload)
+        return json.dumps(found, ensure_ascii=False, indent=2)[:LONGEST]
 
     def line(self, topic: str, text: str) -> tuple[str, Any]:
         """Show a payload in JSON on one line. Also returns what is shown as an object, if it is."""
-        names = self._names(topic)
+        found = self._object(topic, text)
+        if found is None:
+            return (HIDDEN if self.hides(topic) else text), None
+        return json.dumps(found, ensure_ascii=False), found
+
+    def _object(self, topic: str, payload: bytes | str) -> Any:
+        """An object or array in JSON, with its personal members masked; None if it is neither."""
         try:
-            value = json.loads(text)
+            value = json.loads(payload if isinstance(payload, str) else payload.decode())
         except (ValueError, RecursionError):
-            return (HIDDEN if names else text), None
-        if not isinstance(value, dict | list):
-            return (HIDDEN if names else text), None
-        masked = _masked(value, names)
-        return json.dumps(masked, ensure_ascii=False), masked
+            return None
+        return _masked(value, self._names(topic)) if isinstance(value, dict | list) else None
 
     def hides(self, topic: str) -> bool:
         """Whether payloads that cannot be taken apart are not shown."""
