@@ -2,9 +2,9 @@
 
 For a table that lost rows because of a restored backup or a `RESTORE`. Appends the messages that
 the topic holds between two instants and that the table lacks, except those that are older than the
-topic's `keep`. Each message is appended exactly
-once: messages are compared by position and appended in one commit, while the stream's checkpoint is
-claimed. A replay never goes beyond the stream's last commit, because the stream lands the rest.
+topic's `keep`. Each message is appended exactly once: messages are compared by position and
+appended in one commit, while the stream's checkpoint is claimed. A replay never goes beyond the
+stream's last commit, because the stream lands the rest.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """Says which tables of silver are rebuilt together, if not all are.
 
 A table is rebuilt with what is computed from it: the events that look up a changelog, and the views
-of both. Everything else stays as it is, and is read by the rebuild where it is needed.
+of both. The rebuild reads other tables where it needs them, and does not change them.
 """
 
 import json
@@ -71,9 +71,9 @@ class Part:
         }
         changed = {spec.name for each in chosen for spec in tables_of(topics.topics[each], topics)}
         changed |= {name} & {*views}
-        read = changed | (chosen & {topic.name for topic in topics.changelogs()})
+        read_as = chosen & {topic.name for topic in topics.changelogs()}
         for query in topics.view_queries:
-            if (changed | read) & {*query.reads}:
+            if (changed | read_as) & {*query.reads}:
                 changed.add(query.view.name)
         made = (spec.full_name for spec in silver_tables(topics) if spec.name in changed)
         return cls(name, tuple(sorted(chosen)), tuple(made))
@@ -122,7 +122,7 @@ def _differences(table: Table) -> Iterator[str]:
 
 
 def outdated(lake: Lake, query: str) -> list[Part]:
-    """The parts whose rows would be other ones if they were rebuilt, by the topic file as it is.
+    """The parts that a rebuild with the current topic file would change.
 
     Called by `lakehouse plan`, and by `lakehouse up --rebuild`, which rebuilds them. A rebuild that
     was interrupted comes first.

@@ -257,8 +257,8 @@ class _Tables:
             return None
         known = self._known.get(name)
         if known is None or known[0] != version:
-            # A table that changes stays open, because reading its log anew costs several times as
-            # much as reading a version.
+            # A changing table stays open: opening it again costs several times as much as reading
+            # one more version.
             files = table.files() if known is None else table.arrow.files()
             newest = files.newest("publish_time")
             sample = TableSample(

@@ -32,10 +32,10 @@ class SilverSnapshot:
     def now(cls, lake: Lake, batch_id: int, sources: Mapping[str, Any]) -> "SilverSnapshot":
         """The snapshot of a batch that is about to end.
 
-        Silver's tables have their current versions, because nothing else writes them. Only during a
-        rebuild of one table, some may not exist yet. `silver.cuts`
-        has the version that appending this snapshot creates. A bronze table has the last version
-        that was read completely, according to the offsets (`sources`) at which the batch ends.
+        Silver's tables have their current versions, because nothing else writes them. Some may not
+        exist yet while one table is rebuilt. `silver.cuts` has the version that appending this
+        snapshot creates. A bronze table has the last version that was read completely, according to
+        the offsets (`sources`) at which the batch ends.
         """
         handles = map(lake.table, silver_tables(lake.topics))
         tables = {each.full_name: each.arrow for each in handles if each.is_known or each.exists()}

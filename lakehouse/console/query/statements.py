@@ -92,8 +92,8 @@ class Statements:
         """Why no statement can be run, and what to do about it; empty if one can."""
         if self._lake.settings.sql_authentication != "none" and not self._has_token:
             return (
-                "The SQL endpoint asks for passwords, so its tables are not for everybody who can "
-                f"open this page. Set {TOKEN}: whoever has the token may then run statements."
+                "The SQL endpoint asks for passwords, so not everyone who can open this page may "
+                f"read its tables. Set {TOKEN}. People with the token can then run statements."
             )
         if OFFER.reader is None:
             return (
