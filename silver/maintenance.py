@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from bronze.upkeep import FILE_SIZE, Daily, compact
 from lake.streams.checkpoint import Checkpoint
 from lake.tables.lake import Lake
+from lake.tables.spec import DELETION_VECTORS
 from lake.tables.table import Table
-from silver.contract.tables import DELETION_VECTORS, own_tables, state_table
+from silver.contract.tables import own_tables, state_table
 from silver.expiry import expire_events
 from silver.retention import drop_old_batches
 from silver.state.tombstones import collect_tombstones

@@ -8,7 +8,7 @@ All rows are computed after a large batch, and after each batch if the planner c
 query.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from hashlib import sha256
 from math import isnan
@@ -83,7 +83,7 @@ class KeptView:
             if before is None or self._must_recompute(own, before):
                 self._delete_ambiguous(spark)
                 self.recompute(spark, batch_id)
-                self._table.set_property(spark, DEFINITION, self._definition)
+                self._table.arrow.set_configuration(DEFINITION, self._definition)
             else:
                 self._follow(spark, own, opened, batch_id, before.versions)
         except PySparkException as error:
@@ -209,7 +209,7 @@ class KeptView:
 
         Of a join, rows that are not near a changed event cannot differ, and are left alone.
         """
-        columns, kinds = list(self._view.columns), own.schema(plan.scope).types
+        kinds = own.schema(plan.scope).types
         try:
             parts = [
                 pa.array(values, kind)
@@ -230,19 +230,24 @@ class KeptView:
         if max(computed.num_rows, found.num_rows) > MOST_ROWS:
             self._update_in_spark(spark, batch_id, plan, new, relation, nearby)
             return
-        now: dict[Key, Key] = {}
-        for row in computed.to_pylist():
-            key = self._key_of(row)
-            if key in now:
-                raise self._twice(row)
-            now[key] = _values(row, columns)
+        now = self._by_key(computed)
         near = [row for row in found.to_pylist() if _values(row, plan.scope) in keys]
         if nearby:
             near = [row for row in near if nearby.holds(row[nearby.reach.column])]
-        old = {self._key_of(row): _values(row, columns) for row in near}
+        old = {self._key_of(row): _values(row, self._view.columns) for row in near}
         if plan.key_by is not None:
             self._require_absent(own, plan.key_by, now.keys() - old.keys())
         self._write(spark, own, batch_id, new.schema, now, old, nearby)
+
+    def _by_key(self, rows: pa.Table) -> dict[Key, Key]:
+        """The values of computed rows by their keys, which must differ."""
+        found: dict[Key, Key] = {}
+        for row in rows.to_pylist():
+            key = self._key_of(row)
+            if key in found:
+                raise self._twice(row)
+            found[key] = _values(row, self._view.columns)
+        return found
 
     def _write(
         self,
@@ -254,13 +259,19 @@ class KeptView:
         old: Mapping[Key, Key],
         nearby: Nearby | None,
     ) -> None:
-        """Write the rows that differ, given by key. If all are new, delta-rs appends them."""
+        """Write the rows that differ, given by key; without Spark if they are in small files."""
+        names = [*schema.names, "silver_batch"]
         changed = [(*row, batch_id) for key, row in now.items() if old.get(key) != row]
         gone = [(*row, batch_id) for key, row in old.items() if key not in now]
-        if changed and not old:
-            names = [*schema.names, "silver_batch"]
-            own.append([dict(zip(names, row, strict=True)) for row in changed])
-        elif changed or gone:
+        if not changed and not gone:
+            return
+        kinds = own.schema(names)
+        rows, others = (_as_table(each, kinds) for each in (changed, gone))
+        if not old:
+            own.append(rows)
+        elif own.rewrites_little(pa.concat_tables([rows, others]).select(self._view.key)):
+            own.upsert(rows, self._view.key, others)
+        else:
             marked = [(*row, False) for row in changed] + [(*row, True) for row in gone]
             kind = StructType([*schema.fields]).add("silver_batch", LongType())
             kind = kind.add("_is_deleted", BooleanType())
@@ -310,7 +321,21 @@ class KeptView:
     def recompute(self, spark: SparkSession, batch_id: int) -> None:
         """Compute all rows, and write those that differ."""
         new = self._result(spark, self._query.sql, self._frames(spark, None))
+        own = self._table.arrow
+        if self._is_small(own):
+            computed = new.limit(MOST_ROWS + 1).toArrow()
+            if computed.num_rows <= MOST_ROWS:
+                there = own.table([*self._view.columns]).to_pylist()
+                old = {self._key_of(row): _values(row, self._view.columns) for row in there}
+                self._write(spark, own, batch_id, new.schema, self._by_key(computed), old, None)
+                return
         self._write_difference(spark, batch_id, new, self._table.rows(spark), None)
+
+    def _is_small(self, own: ArrowTable) -> bool:
+        """Whether the rows of the view are few, and would be computed again in no time."""
+        read = [source.table.arrow.files() for source in self._sources.values()]
+        is_cheap = few(sum(each.rows for each in read), sum(each.size for each in read))
+        return is_cheap and own.count_rows() <= MOST_ROWS
 
     def _write_difference(
         self,
@@ -369,6 +394,12 @@ class KeptView:
     def _twice(self, row: Mapping[str, Any]) -> SettingsError:
         key = ", ".join(f"{name} = {row[name]}" for name in self._view.key)
         return refusal(self._view, f"returns a key more than once: {key}.")
+
+
+def _as_table(rows: Sequence[Key], schema: pa.Schema) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)]
+    return pa.table(arrays, schema=schema)
 
 
 def _values(row: Mapping[str, Any], columns: Iterable[str]) -> Key:

@@ -27,7 +27,7 @@ from lake.streams.failures import explain
 from lake.streams.job import await_streams
 from lake.streams.rewind import Place, move
 from lake.tables.lake import Lake
-from lake.tables.spec import APPEND_ONLY, TableSpec, bronze_table, match
+from lake.tables.spec import APPEND_ONLY, DELETION_VECTORS, TableSpec, bronze_table, match
 from lake.tables.storage import delete, in_bucket
 from lake.tables.swap import Swap
 from lake.tables.table import Table
@@ -37,7 +37,6 @@ from pulsar_spark.options import epoch_ms
 from silver.audit.snapshots import SilverSnapshot, last_batch, latest_snapshot
 from silver.contract.tables import (
     CUTS,
-    DELETION_VECTORS,
     QUARANTINE,
     RECONCILIATION,
     SCHEMAS,

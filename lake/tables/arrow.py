@@ -17,9 +17,13 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lake.tables.checksums import write_checksum
 from lake.tables.log import TableFiles, files_of, newest, oldest
-from lake.tables.spec import APPEND_ONLY
+from lake.tables.spec import APPEND_ONLY, DELETION_VECTORS
 
 FEW_FILES = 32
+# How many bytes a change may write again of the files that it touches. Spark takes seconds, but
+# writes less if the table has deletion vectors. At a change a second, this is at most 22 GB a day.
+MOST_REWRITTEN = 256 << 10
+MOST_WITHOUT_VECTORS = 32 << 20
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
 PREIMAGE = "update_preimage"
@@ -306,6 +310,56 @@ class ArrowTable:
         target.when_matched_delete().execute()
         write_checksum(self._delta)
 
+    def rewrites_little(self, keys: pa.Table) -> bool:
+        """Whether `upsert` can write rows with these keys, and writes few others again for it.
+
+        Args:
+            keys: the columns that identify a row.
+        """
+        if not all(_is_found_by(column) for column in keys.columns):
+            return False
+        files, first, name = files_of(self._delta), keys.column(0), keys.column_names[0]
+        sizes, bounds = files["size_bytes"], [f"{bound}.{name}" for bound in ("min", "max")]
+        if keys.num_rows and not first.null_count and set(bounds) <= set(files.column_names):
+            low, high = (each.as_py() for each in pc.min_max(first).values())
+            least, most = (files[bound] for bound in bounds)
+            is_near = pc.and_(
+                pc.less_equal(least, pa.scalar(high, least.type)),
+                pc.greater_equal(most, pa.scalar(low, most.type)),
+            )
+            sizes = sizes.filter(pc.fill_null(is_near, True))  # a file may have no statistics
+        has_vectors = self.configuration(DELETION_VECTORS) == "true"
+        most = MOST_REWRITTEN if has_vectors else MOST_WITHOUT_VECTORS
+        return int(pc.sum(sizes).as_py() or 0) <= most
+
+    def upsert(self, rows: pa.Table, key: Sequence[str], gone: pa.Table | None = None) -> None:
+        """Insert rows, or write them in place of those with the same key, in one commit.
+
+        The change feed shows each row as it was and as it is. Called only if `rewrites_little`.
+
+        Args:
+            rows: the rows, with the table's columns and distinct keys.
+            key: the columns that identify a row. NULL is equal to NULL.
+            gone: the rows to delete, found by their keys.
+        """
+        self.refresh()
+        names, mark = rows.column_names, "_is_gone"
+        source = rows.append_column(mark, pa.repeat(False, rows.num_rows))
+        if gone is not None:
+            marked = gone.append_column(mark, pa.repeat(True, gone.num_rows))
+            source = pa.concat_tables([source, marked])
+        values = {f'"{name}"': f's."{name}"' for name in names}
+        (
+            self._delta.merge(
+                source, _same(source.select(list(key))), source_alias="s", target_alias="t"
+            )
+            .when_matched_delete(predicate=f's."{mark}"')
+            .when_matched_update(updates=values)
+            .when_not_matched_insert(updates=values, predicate=f'NOT s."{mark}"')
+            .execute()
+        )
+        write_checksum(self._delta)
+
     def set_configuration(self, name: str, value: str) -> None:
         """Set a table property."""
         self._delta.alter.set_table_properties({name: value}, raise_if_not_exists=False)
@@ -396,6 +450,41 @@ class NewRows:
             self._last = pc.max(rows[self._order]).as_py()
         self._count += rows.num_rows
         return rows, is_all
+
+
+def _is_found_by(values: pa.ChunkedArray) -> bool:
+    """Whether delta-rs finds all rows with some values of a key.
+
+    It takes other values for equal than Spark if they are floating-point numbers. Spark drops the
+    microseconds of instants in a file's statistics, so that the file may seem not to have them.
+    """
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        wanted = values.cast(pa.timestamp("us", kind.tz))
+        whole = pc.equal(wanted, pc.floor_temporal(wanted, unit="millisecond"))
+        return pc.all(whole).as_py() is not False  # NULL if there are only NULLs
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
+
+
+def _same(keys: pa.Table) -> str:
+    """The condition of a merge that rows have the same key, by which files can be skipped."""
+    first, name = keys.column(0), keys.column_names[0]
+    found = [
+        f'(t."{each}" IS NOT DISTINCT FROM s."{each}")'
+        if keys[each].null_count
+        else f't."{each}" = s."{each}"'
+        for each in keys.column_names
+    ]
+    if not first.null_count and (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
+        low, high = (literal_of(each.as_py()) for each in pc.min_max(first).values())
+        found.append(f't."{name}" >= {low} AND t."{name}" <= {high}')
+    return " AND ".join(found)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

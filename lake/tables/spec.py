@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # `lakehouse status` runs without Spark
     from pyspark.sql.types import StructType
 
 APPEND_ONLY = "delta.appendOnly"  # table property: rows are never changed or deleted
+# Table property: a change marks the old row outside its file. Not every reader supports such marks.
+DELETION_VECTORS = "delta.enableDeletionVectors"
 # Others read the changes of the table, rather than the whole table.
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 # One commit a second adds 86,400 files a day to the log. A checkpoint of the log costs as much as a

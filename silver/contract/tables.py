@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 
 from lake.tables.lake import Lake
-from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, TableSpec
+from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, DELETION_VECTORS, TableSpec
 from lake.topics.joins import JoinOf
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
@@ -21,9 +21,6 @@ _ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
 POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
 
 BATCHES = ("arrived_batch", "silver_batch")
-
-# Property: a change marks the old row outside its file. Not every reader supports such marks.
-DELETION_VECTORS = "delta.enableDeletionVectors"
 
 # Property: for each personal column, what gold sees of it (macros/protected.sql): `mask`, `null`,
 # `hash` (in a column of its own), or, within the row of a lookup, nothing (`leave out`).

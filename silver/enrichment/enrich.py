@@ -31,6 +31,7 @@ from lake.topics.topic import Topic
 from silver.contract.tables import BATCHES, own_columns
 from silver.enrichment.lookups import LookupState
 from silver.records.batch import Decoded
+from silver.records.batch_stats import FEW, few
 from silver.state.merge import Find, all_of, comparable, latest_here, latest_per_key
 
 VALID = ("valid_from", "valid_to")
@@ -96,6 +97,8 @@ def apply_events(
         # Each lookup reads the keys, and would otherwise compute the union again.
         records = cache(latest_per_key(reduce(DataFrame.unionByName, parts), keys))
         source = look_up(records, lookups, cache, small=small).withColumn("silver_batch", batch)
+        if small and _write_directly(enriched, records, source, lookups):
+            return
         has_arrived, is_waiting = decoded is not None, bool(waiting)
         write = _choose_writer(
             enriched, records, has_arrived=has_arrived, is_waiting=is_waiting, small=small
@@ -197,6 +200,58 @@ def _append_by_spark(
     return True
 
 
+def _write_directly(
+    enriched: Enriched, records: DataFrame, source: DataFrame, lookups: Sequence[LookupState]
+) -> bool:
+    """Compare a small number of records with those of the table in the driver, and write them.
+
+    Args:
+        enriched: the table.
+        records: the records without their lookups, which are cached.
+        source: the records.
+        lookups: the lookups of the topic.
+
+    Returns:
+        Whether this was done. Spark does it better if there are many records, or large files.
+    """
+    keys, direct = enriched.topic.key_columns, enriched.direct
+    came = records.select(keys).limit(FEW + 1).toArrow()
+    is_little = few(came.num_rows) and direct.finds_by(keys[0]) and direct.rewrites_little(came)
+    if not is_little:
+        return False
+    compared = ["position", "missing_lookups", *_moving(lookups)]
+    # Arrow refuses a row of a lookup that is NULL if one of its members cannot be NULL.
+    typed = [F.col(c.name).cast(c.type).alias(c.name) for c in enriched.table.spec.columns]
+    rows = source.select(typed).toArrow()
+    found = direct.find(keys[0], pc.unique(came[keys[0]]), [*keys, *compared])
+    known = dict(zip(_places(found, keys), _places(found, compared), strict=True))
+    seen = rows.select([*keys, *compared]).cast(found.select([*keys, *compared]).schema)
+    is_better = [
+        key not in known or _is_better(new, known[key])
+        for key, new in zip(_places(seen, keys), _places(seen, compared), strict=True)
+    ]
+    better = rows.filter(pa.array(is_better, pa.bool_()))
+    if better.num_rows:
+        direct.upsert(better, keys)
+    return True
+
+
+def _places(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Columns of rows, as tuples."""
+    return zip(*(rows[name].to_pylist() for name in columns), strict=True)
+
+
+def _is_better(new: tuple[Any, ...], known: tuple[Any, ...]) -> bool:
+    """As the condition of `_updates`, for positions, missing lookups and the moving columns."""
+    came, was = ([(x is not None, x or 0) for x in row[0].values()] for row in (new, known))
+    return came > was or (came == was and (new[1] < known[1] or repr(new[2:]) != repr(known[2:])))
+
+
+def _moving(lookups: Sequence[LookupState]) -> list[str]:
+    """The columns by which a record may change although it lacks as many lookups as before."""
+    return [x.version for x in lookups if x.at] + [x.name for x in lookups if x.moves]
+
+
 def _append(enriched: Enriched, source: DataFrame, _: Sequence[LookupState]) -> None:
     """Append records whose keys are all new."""
     names = [column.name for column in enriched.table.spec.columns]
@@ -241,9 +296,8 @@ def _upsert(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState
 def _updates(enriched: Enriched, source: DataFrame, lookups: Sequence[LookupState]) -> Any:
     """A MERGE that replaces records by later ones, and completes their lookups."""
     better = ["s.missing_lookups < t.missing_lookups"]
-    moving = [x.version for x in lookups if x.at] + [x.name for x in lookups if x.moves]
     kinds = {column.name: column.type for column in enriched.table.spec.columns}
-    for name in moving:
+    for name in _moving(lookups):
         new, known = (comparable(f"{row}.`{name}`", kinds[name]) for row in "st")
         better.append(f"NOT ({new} <=> {known})")
     completes = f"s.position = t.position AND ({' OR '.join(better)})"

@@ -12,6 +12,7 @@ deleted, even if it arrives later.
 
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame
@@ -20,7 +21,7 @@ from pyspark.sql import functions as F
 from lake.tables.arrow import ArrowTable
 from lake.tables.spec import match
 from lake.topics.topic import Topic, snake_case
-from silver.state.merge import Find, Order, all_of, is_older, latest_per_key
+from silver.state.merge import Find, Order, all_of, is_older, latest_here, latest_per_key
 from silver.state.partial_updates import apply_partial_changes
 
 
@@ -64,7 +65,7 @@ def apply_changes(
 def _apply_small(
     state: DeltaTable, direct: ArrowTable, find: Find, source: DataFrame, topic: Topic
 ) -> None:
-    """Append new keys, and update the others, so that Spark need not sort the state.
+    """Write the rows in the driver, or let Spark update known keys if they are in large files.
 
     A MERGE that may insert brings all rows of the state together with those of the batch. A MERGE
     that only updates broadcasts the batch to the state. In a replay, all keys are known.
@@ -73,11 +74,35 @@ def _apply_small(
     known = find(changes[key].combine_chunks())[key].combine_chunks()
     is_known = pc.is_in(changes[key], known)
     updates, new = changes.filter(is_known), changes.filter(pc.invert(is_known))
-    if updates.num_rows:
+    keys = updates.select([key])
+    if updates.num_rows and _can_compare(updates, topic) and direct.rewrites_little(keys):
+        later = _later(updates, direct, topic)
+        if later.num_rows:
+            direct.upsert(pa.concat_tables([later, new]), [key])
+            return
+    elif updates.num_rows:
         rows = source.sparkSession.createDataFrame(updates, source.schema)
         _update(state, F.broadcast(rows), match([key]), topic).execute()
     if new.num_rows:
         direct.append(new)
+
+
+def _can_compare(rows: pa.Table, topic: Topic) -> bool:
+    """Whether the order of rows is the same outside Spark: NaN is a number only there."""
+    return not any(pa.types.is_floating(rows[name].type) for name in topic.order_columns)
+
+
+def _later(updates: pa.Table, direct: ArrowTable, topic: Topic) -> pa.Table:
+    """The rows that are later than those of the state with the same key."""
+    [key], order = topic.key_columns, topic.order_columns
+    known = direct.find(key, updates[key].combine_chunks(), order)
+    came = updates.select([key, *order]).append_column(
+        "_row", pa.array(range(updates.num_rows), pa.int64())
+    )
+    known = known.cast(came.select([key, *order]).schema)
+    both = [came, known.append_column("_row", pa.nulls(known.num_rows, pa.int64()))]
+    latest = latest_here(pa.concat_tables(both), [key], order)
+    return updates.take(latest["_row"].drop_null())
 
 
 def _update(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:

@@ -22,12 +22,20 @@ def latest_per_key(
     return rows.groupBy(*keys).agg(latest).select(*keys, "latest.*").select(*rows.columns)
 
 
-def latest_here(rows: pa.Table, keys: Sequence[str], order: str = "position") -> pa.Table:
-    """As `latest_per_key`, for rows in the driver, in the order of a struct column."""
-    place = rows[order].combine_chunks()
-    parts = dict(zip(place.type.names, place.flatten(), strict=True))
-    ascending = [(name, "ascending", "at_start") for name in parts]  # NULL comes first
-    sorted_ = pc.sort_indices(pa.table(parts), ascending)
+def latest_here(
+    rows: pa.Table, keys: Sequence[str], order: Sequence[str] = ("position",)
+) -> pa.Table:
+    """As `latest_per_key`, for rows in the driver. Among equals, the last row stays.
+
+    The order's columns are structs, or of types other than floating-point numbers.
+    """
+    parts: list[pa.Array] = []
+    for name in order:
+        column = rows[name].combine_chunks()
+        parts += column.flatten() if pa.types.is_struct(column.type) else [column]
+    named = {str(number): part for number, part in enumerate(parts)}
+    ascending = [(name, "ascending", "at_start") for name in named]  # NULL comes first
+    sorted_ = pc.sort_indices(pa.table(named), ascending)
     rows = rows.take(sorted_)
     values = zip(*(rows[key].to_pylist() for key in keys), strict=True)
     latest = {key: n for n, key in enumerate(values)}

@@ -6,7 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
 
+from lake.tables import arrow
 from lake.tables.arrow import FEW_FILES, ArrowTable, NewRows
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -158,3 +161,93 @@ def test_a_handle_moves_only_when_it_is_told_to(table: ArrowTable, tmp_path: Pat
     assert sum(batch.num_rows for batch in table.batches(["name"])) == 2
     assert table.configuration("delta.enableChangeDataFeed") == "true"
     assert table.configuration("other") is None
+
+
+KEYED = pa.schema(
+    [
+        ("town", pa.string()),
+        ("until", pa.timestamp("us", "UTC")),
+        ("seen", pa.list_(pa.map_(pa.string(), pa.int64()))),
+        pa.field("batch", pa.int64(), nullable=False),
+    ]
+)
+KEY = ["town", "until"]
+keys = st.tuples(
+    st.sampled_from([None, "a", "o'brien", 'b "c"']),
+    st.sampled_from([None, START, row(0, at=1)["at"]]),
+)
+
+
+def keyed(rows: dict[tuple[object, ...], int]) -> pa.Table:
+    found = [
+        {"town": town, "until": until, "seen": [[("n", n)], None], "batch": n}
+        for (town, until), n in rows.items()
+    ]
+    return pa.Table.from_pylist(found, KEYED)
+
+
+@given(st.lists(st.tuples(st.dictionaries(keys, st.integers(0, 9)), st.sets(keys)), max_size=5))
+def test_an_upsert_leaves_one_row_a_key_and_its_feed_tells_the_difference(
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[tuple[dict[tuple[object, ...], int], set[tuple[object, ...]]]],
+) -> None:
+    path = tmp_path_factory.mktemp("table")
+    table = ArrowTable(DeltaTable.create(path, KEYED, configuration=FEED))
+    known: dict[tuple[object, ...], int] = {}
+    for rows, deleted in changes:
+        gone = {key: known[key] for key in deleted - rows.keys() if key in known}
+        if not rows and not gone:
+            continue
+        new = keyed(rows)
+        assert table.rewrites_little(new.select(KEY))
+        table.upsert(new, KEY, keyed(gone))
+        before, known = known, {k: n for k, n in {**known, **rows}.items() if k not in gone}
+        found = [((r["town"], r["until"]), r["batch"]) for r in table.rows(KEYED.names)]
+        assert sorted(found, key=repr) == sorted(known.items(), key=repr)
+        feed = table.changes(table.version, KEYED.names, 99, 1 << 20, preimages=True)
+        assert feed is not None
+        told = {kind: {} for kind in ("insert", "delete", "update_preimage", "update_postimage")}
+        for r in feed.to_pylist():
+            told[r["_change_type"]][r["town"], r["until"]] = r["batch"]
+        updated = before.keys() & rows.keys()
+        assert told == {
+            "insert": {key: n for key, n in rows.items() if key not in before},
+            "delete": gone,
+            "update_preimage": {key: before[key] for key in updated},
+            "update_postimage": {key: rows[key] for key in updated},
+        }
+
+
+def test_large_files_are_not_written_again_for_a_few_rows(
+    table: ArrowTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.append([row(n) for n in range(100)])
+    table.append([row(n, at=500) for n in range(200, 210)])
+    files = sorted(DeltaTable(tmp_path).get_add_actions()["size_bytes"].to_pylist())
+    monkeypatch.setattr(arrow, "MOST_WITHOUT_VECTORS", files[0])
+
+    def is_little(*ids: int | None) -> bool:
+        return table.rewrites_little(pa.table({"id": pa.array(ids, pa.int64())}))
+
+    assert is_little(150), "no file can have it"
+    assert is_little(200, 203)
+    assert not is_little(99)
+    assert not is_little(99, 200), "both files"
+    assert not is_little(None), "any file can have NULL"
+    monkeypatch.setattr(arrow, "MOST_REWRITTEN", files[0] - 1)
+    table.set_configuration("delta.enableDeletionVectors", "true")
+    assert not is_little(200), "Spark would mark the row only"
+
+
+def test_keys_that_delta_rs_may_not_find_are_left_to_spark(table: ArrowTable) -> None:
+    table.append([row(1)])
+    for values, is_safe in (
+        (pa.array([START]), True),
+        (pa.array([START + dt.timedelta(microseconds=1500)]), False),
+        (pa.array([None], pa.timestamp("us", "UTC")), True),
+        (pa.array([dt.date(2026, 1, 1)]), True),
+        (pa.array([0.5]), False),
+        (pa.array([{"a": 1}]), False),
+        (pa.array([], pa.int64()), True),
+    ):
+        assert table.rewrites_little(pa.table({"key": values})) == is_safe, values

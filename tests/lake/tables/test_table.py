@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -82,11 +83,15 @@ def test_the_feed_is_exact_unless_a_version_changes_rows_by_deletion_vectors_onl
         f"UPDATE {place} SET id = id + 1000 WHERE id < 5",
         f"MERGE INTO {place} AS t USING (SELECT id FROM range(50, 120)) AS s ON t.id = s.id "
         "WHEN MATCHED AND s.id < 60 THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+        "",  # an upsert without Spark, into files that have deletion vectors
         f"OPTIMIZE {place}",
         f"REORG TABLE {place} APPLY (PURGE)",
         f"RESTORE TABLE {place} TO VERSION AS OF 3",
     ):
-        spark.sql(statement)
+        if statement:
+            spark.sql(statement)
+        else:
+            table.arrow.upsert(pa.table({"id": [21, 500]}), ["id"], pa.table({"id": [33]}))
     rows = {0: set[int]()}
     for version in range(1, table.newest_version() + 1):
         rows[version] = {row.id for row in table.rows(spark, version).collect()}

@@ -13,9 +13,8 @@ from pyspark.sql import SparkSession
 from lake.settings.settings import load_settings
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
-from lake.tables.spec import CHANGE_FEED, TableSpec
+from lake.tables.spec import CHANGE_FEED, DELETION_VECTORS, TableSpec
 from pulsar_spark.schema import Column
-from silver.contract.tables import DELETION_VECTORS
 from silver.enrichment import recent_changes, state_cache
 from silver.enrichment.state_cache import StateCache
 

@@ -40,3 +40,16 @@ def test_the_latest_row_has_the_highest_position_in_any_order_of_rows(
         number = micros.microseconds * 9 + place["ledger"] * 3 + place["entry"]
         same = [n for key, line, n in found if (key, line) == (row["id"], row["line"])]
         assert number == max(same)
+
+
+def test_a_sequence_comes_before_the_position_and_the_last_of_equal_rows_stays() -> None:
+    table = pa.table(
+        {
+            "id": [1, 1, 1, 2, 2],
+            "at": pa.array([5, 7, 7, None, -1], pa.int64()),
+            "position": [{"entry": 9}, {"entry": 1}, {"entry": 1}, {"entry": 8}, {"entry": 0}],
+            "which": ["low", "equal", "last", "null", "later"],
+        }
+    )
+    latest = latest_here(table, ["id"], ["at", "position"])
+    assert sorted(latest["which"].to_pylist()) == ["last", "later"]
