@@ -332,12 +332,12 @@ class Refinery:
     ) -> None:
         changes = rows.withColumn("silver_batch", F.lit(audit.batch_id).cast("bigint"))
         if topic.history:
-            history = self._lake.table(history_table(topic)).spark(spark)
+            history = self._lake.table(history_table(topic))
             if topic.keeps_changes:
-                kept = self._lake.table(changes_table(topic)).spark(spark)
-                apply_versions(history, kept, changes, topic, audit.batch_id)
+                kept = self._lake.table(changes_table(topic))
+                apply_versions(history, kept, changes, topic, audit.batch_id, small=small)
             else:
-                apply_history(history, changes, topic)
+                apply_history(history, changes, topic, small=small)
             changes = changes.drop("valid_from")
         table = self._lake.table(state_table(topic))
         state, direct = table.spark(spark), table.arrow

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lake.tables.checksums import write_checksum
+from lake.tables.keys import is_found_by, literal_of, same_key
 from lake.tables.log import TableFiles, files_of, newest, oldest
 from lake.tables.spec import APPEND_ONLY, DELETION_VECTORS
 
@@ -316,7 +317,7 @@ class ArrowTable:
         Args:
             keys: the columns that identify a row.
         """
-        if not all(_is_found_by(column) for column in keys.columns):
+        if not all(is_found_by(column) for column in keys.columns):
             return False
         files, first, name = files_of(self._delta), keys.column(0), keys.column_names[0]
         sizes, bounds = files["size_bytes"], [f"{bound}.{name}" for bound in ("min", "max")]
@@ -339,7 +340,7 @@ class ArrowTable:
 
         Args:
             rows: the rows, with the table's columns and distinct keys.
-            key: the columns that identify a row. NULL is equal to NULL.
+            key: the columns that identify a row; of a struct, its members. NULL is equal to NULL.
             gone: the rows to delete, found by their keys.
         """
         self.refresh()
@@ -351,7 +352,7 @@ class ArrowTable:
         values = {f'"{name}"': f's."{name}"' for name in names}
         (
             self._delta.merge(
-                source, _same(source.select(list(key))), source_alias="s", target_alias="t"
+                source, same_key(source.select(list(key))), source_alias="s", target_alias="t"
             )
             .when_matched_delete(predicate=f's."{mark}"')
             .when_matched_update(updates=values)
@@ -452,49 +453,7 @@ class NewRows:
         return rows, is_all
 
 
-def _is_found_by(values: pa.ChunkedArray) -> bool:
-    """Whether delta-rs finds all rows with some values of a key.
-
-    It takes other values for equal than Spark if they are floating-point numbers. Spark drops the
-    microseconds of instants in a file's statistics, so that the file may seem not to have them.
-    """
-    kind = values.type
-    if pa.types.is_timestamp(kind):
-        wanted = values.cast(pa.timestamp("us", kind.tz))
-        whole = pc.equal(wanted, pc.floor_temporal(wanted, unit="millisecond"))
-        return pc.all(whole).as_py() is not False  # NULL if there are only NULLs
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_date(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-    )
-
-
-def _same(keys: pa.Table) -> str:
-    """The condition of a merge that rows have the same key, by which files can be skipped."""
-    first, name = keys.column(0), keys.column_names[0]
-    found = [
-        f'(t."{each}" IS NOT DISTINCT FROM s."{each}")'
-        if keys[each].null_count
-        else f't."{each}" = s."{each}"'
-        for each in keys.column_names
-    ]
-    if not first.null_count and (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
-        low, high = (literal_of(each.as_py()) for each in pc.min_max(first).values())
-        found.append(f't."{name}" >= {low} AND t."{name}" <= {high}')
-    return " AND ".join(found)
-
-
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Cast the columns of a batch to the types in a schema, matched by name."""
     arrays = [batch[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def literal_of(value: int | str | dt.date) -> str:
-    """A value as DataFusion's SQL writes it, where a backslash has no meaning."""
-    if isinstance(value, dt.date):
-        return f"'{value.isoformat()}'"
-    return str(value) if isinstance(value, int) else "'{}'".format(value.replace("'", "''"))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from lake.tables.arrow import literal_of
+from lake.tables.keys import literal_of
 from lake.tables.lake import Lake
 from lakehouse.console.masking import Masking
 from pulsar_spark.schema import POSITION_FIELDS

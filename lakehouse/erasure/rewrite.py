@@ -159,8 +159,8 @@ class Removal:
         keys = self._spark.createDataFrame(named, "key string").select(
             F.col("key").cast(kind).alias(topic.key_columns[0])
         )
-        history = self._lake.table(history_table(topic)).spark(self._spark)
-        remake(history, changes, topic, self._number, keys)
+        history = self._lake.table(history_table(topic))
+        remake(history, changes, topic, self._number, keys, small=False)
 
     def _detach(self, events: Topic) -> None:
         """Make the events that refer to the person refer to the pseudonym."""

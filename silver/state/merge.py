@@ -8,6 +8,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from lake.tables.spec import match
+from lake.tables.table import Table
+from silver.records.batch_stats import FEW, few
+
+GONE = "_gone"  # whether a row is to be deleted
+
 Find = Callable[[pa.Array], pa.Table]  # finds the rows of some keys, without Spark
 Values = dict[str, str | Column]
 Order = Mapping[str, Any]  # the values of the columns by which messages are ordered
@@ -40,6 +46,47 @@ def latest_here(
     values = zip(*(rows[key].to_pylist() for key in keys), strict=True)
     latest = {key: n for n, key in enumerate(values)}
     return rows.take(pa.array(latest.values(), pa.int64()))
+
+
+def write_difference(
+    table: Table, source: DataFrame, key: Sequence[str], *, equals: str = "=", small: bool
+) -> None:
+    """Write the rows by which a table differs from what it should be, in one commit.
+
+    If they are few, and in small files, the driver writes them without Spark.
+
+    Args:
+        table: the table.
+        source: the rows to insert, or to write in place of those with the same key, and, marked by
+            the column `GONE`, those to delete. It may be computed twice.
+        key: the columns that identify a row.
+        equals: how keys are compared: `=`, or `<=>` if they may be NULL.
+        small: whether the batch has few rows.
+    """
+    if small:
+        rows = source.limit(FEW + 1).toArrow()
+        direct = table.arrow
+        if not rows.num_rows:
+            return
+        if few(rows.num_rows) and direct.rewrites_little(rows.select(list(key))):
+            is_gone, rows = rows[GONE], rows.drop_columns([GONE])
+            direct.upsert(rows.filter(pc.invert(is_gone)), key, rows.filter(is_gone))
+            return
+    source = source.persist()  # the MERGE reads it twice
+    try:
+        if not source.isEmpty():
+            values = all_of(source.drop(GONE))
+            (
+                table.spark(source.sparkSession)
+                .alias("t")
+                .merge(source.alias("s"), match(key, equals))
+                .whenMatchedDelete(condition=f"s.{GONE}")
+                .whenMatchedUpdate(set=values)
+                .whenNotMatchedInsert(condition=f"NOT s.{GONE}", values=values)
+                .execute()
+            )
+    finally:
+        source.unpersist()
 
 
 def comparable(column: str, kind: str) -> str:

@@ -11,42 +11,42 @@ precedes a truncation in the order, but has a later event time, has an empty val
 other version.
 """
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from lake.tables.spec import match
+from lake.tables.table import Table
 from lake.topics.topic import Topic
-from silver.state.merge import all_of
+from silver.state.merge import GONE, write_difference
 
 TRUNCATES = "mark = 'truncated'"
 
 
-def apply_history(history: DeltaTable, rows: DataFrame, topic: Topic) -> None:
+def apply_history(history: Table, rows: DataFrame, topic: Topic, *, small: bool) -> None:
     """Merge decoded rows of a changelog, with `valid_from`, into its history.
 
     Called for each batch. A replay changes nothing.
+
+    Args:
+        history: the table of the versions.
+        rows: the decoded rows, with `valid_from` and `silver_batch`.
+        topic: the changelog.
+        small: whether there are few rows.
     """
-    keys = topic.key_columns
-    whole = known = history.toDF().drop("valid_to")
-    every = rows.select(*known.columns).dropDuplicates(["position"])
+    keys, there = topic.key_columns, history.rows(rows.sparkSession)
+    whole = there.drop("valid_to")
+    every = rows.select(*whole.columns).dropDuplicates(["position"])
+    known = there.withColumn("_was", F.struct("valid_to")).drop("valid_to")
     if not topic.truncates or every.where(TRUNCATES).isEmpty():  # a truncation touches all keys
         touched = F.broadcast(rows.select(*keys).distinct())
         known = known.join(touched, keys, "left_semi")
     fresh = every.join(known.select("position"), "position", "left_anti")
-    woven = known.unionByName(fresh.select(*known.columns))
+    woven = known.unionByName(fresh, allowMissingColumns=True)
     if topic.truncates:
         woven = woven.crossJoin(F.broadcast(truncations(whole.unionByName(every), topic)))
-    woven = weave(woven, topic).drop("_truncations")
-    (
-        history.alias("t")
-        .merge(woven.alias("s"), match([*keys, "position"], "<=>" if topic.truncates else "="))
-        .whenMatchedUpdate(
-            condition="NOT (t.valid_to <=> s.valid_to)", set={"valid_to": "s.valid_to"}
-        )
-        .whenNotMatchedInsert(values=all_of(woven))
-        .execute()
-    )
+    woven = weave(woven, topic).where("_was IS NULL OR NOT (valid_to <=> _was.valid_to)")
+    source = woven.select(*there.columns, F.lit(False).alias(GONE))
+    equals = "<=>" if topic.truncates else "="
+    write_difference(history, source, [*keys, "position"], equals=equals, small=small)
 
 
 def truncations(rows: DataFrame, topic: Topic) -> DataFrame:

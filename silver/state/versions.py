@@ -15,22 +15,20 @@ the same for any order of arrival, any split into batches and any replay.
 
 from functools import reduce
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from lake.tables.spec import match
+from lake.tables.table import Table
 from lake.topics.topic import Topic, snake_case
 from silver.contract.columns import PRESENT, registers
-from silver.state.merge import all_of, comparable
+from silver.state.merge import GONE, comparable, write_difference
 from silver.state.scd2 import TRUNCATES, truncations, weave
 
-GONE = "_gone"  # whether a row of the MERGE's source is no longer a version
 AGAIN = "silver_batch"  # says nothing about a version
 
 
 def apply_versions(
-    history: DeltaTable, changes: DeltaTable, rows: DataFrame, topic: Topic, batch_id: int
+    history: Table, changes: Table, rows: DataFrame, topic: Topic, batch_id: int, *, small: bool
 ) -> None:
     """Add decoded rows of a changelog to its changes, and bring its history up to date.
 
@@ -42,28 +40,35 @@ def apply_versions(
         rows: the decoded rows, with `valid_from` and `silver_batch`.
         topic: the changelog.
         batch_id: the batch, which changed versions get as their `silver_batch`.
+        small: whether there are few rows.
     """
-    known = changes.toDF()
+    known = changes.rows(rows.sparkSession)
     came = rows.select(*known.columns).dropDuplicates(["position"])
-    every = known.unionByName(came.join(known.select("position"), "position", "left_anti"))
+    new = came.join(known.select("position"), "position", "left_anti").select(*known.columns)
+    every = known.unionByName(new)
     is_whole = topic.truncates and not rows.where(TRUNCATES).isEmpty()  # touches all keys
     keys = None if is_whole else rows.select(*topic.key_columns).distinct()
-    remake(history, every, topic, batch_id, keys)
+    remake(history, every, topic, batch_id, keys, small=small)
     # The last step, because a batch that is repeated makes the same versions with or without it.
-    same = match([*topic.key_columns, "position"], "<=>" if topic.truncates else "=")
-    (
-        changes.alias("t")
-        .merge(came.alias("s"), same)
-        .whenNotMatchedInsert(values=all_of(came))
-        .execute()
-    )
+    if small:
+        found = new.toArrow()
+        if found.num_rows:
+            changes.arrow.append(found)
+    else:
+        new.write.format("delta").mode("append").save(changes.path)
 
 
 def remake(
-    history: DeltaTable, changes: DataFrame, topic: Topic, batch_id: int, keys: DataFrame | None
+    history: Table,
+    changes: DataFrame,
+    topic: Topic,
+    batch_id: int,
+    keys: DataFrame | None,
+    *,
+    small: bool,
 ) -> None:
     """Make the versions of some keys again from all changes, or of all keys."""
-    touched, before = changes, history.toDF()
+    touched, before = changes, history.rows(changes.sparkSession)
     if keys is not None:
         touched, before = (
             each.join(F.broadcast(keys), topic.key_columns, "left_semi")
@@ -73,24 +78,7 @@ def remake(
         touched = touched.crossJoin(F.broadcast(truncations(changes, topic)))
     now = made_of(touched, topic).select(*before.columns)
     source = _differences(before, now, topic).withColumn(AGAIN, F.lit(batch_id).cast("bigint"))
-    source = source.persist()  # the MERGE reads it twice
-    try:
-        if not source.isEmpty():
-            _write(history, source, topic)
-    finally:
-        source.unpersist()
-
-
-def _write(history: DeltaTable, source: DataFrame, topic: Topic) -> None:
-    values = {name: x for name, x in all_of(source).items() if name != GONE}
-    (
-        history.alias("t")
-        .merge(source.alias("s"), match([*topic.key_columns, "valid_from"]))
-        .whenMatchedDelete(condition=f"s.{GONE}")
-        .whenMatchedUpdate(set=values)
-        .whenNotMatchedInsert(condition=f"NOT s.{GONE}", values=values)
-        .execute()
-    )
+    write_difference(history, source, [*topic.key_columns, "valid_from"], small=small)
 
 
 def made_of(changes: DataFrame, topic: Topic) -> DataFrame:

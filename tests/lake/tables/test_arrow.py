@@ -237,17 +237,3 @@ def test_large_files_are_not_written_again_for_a_few_rows(
     monkeypatch.setattr(arrow, "MOST_REWRITTEN", files[0] - 1)
     table.set_configuration("delta.enableDeletionVectors", "true")
     assert not is_little(200), "Spark would mark the row only"
-
-
-def test_keys_that_delta_rs_may_not_find_are_left_to_spark(table: ArrowTable) -> None:
-    table.append([row(1)])
-    for values, is_safe in (
-        (pa.array([START]), True),
-        (pa.array([START + dt.timedelta(microseconds=1500)]), False),
-        (pa.array([None], pa.timestamp("us", "UTC")), True),
-        (pa.array([dt.date(2026, 1, 1)]), True),
-        (pa.array([0.5]), False),
-        (pa.array([{"a": 1}]), False),
-        (pa.array([], pa.int64()), True),
-    ):
-        assert table.rewrites_little(pa.table({"key": values})) == is_safe, values
