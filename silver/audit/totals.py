@@ -4,7 +4,8 @@ from collections import Counter
 
 import pyarrow.compute as pc
 
-from lake.tables.arrow import NewRows, literal_of
+from lake.tables.arrow import NewRows
+from lake.tables.keys import literal_of
 from lake.tables.lake import Lake
 from lake.tables.table import Table
 from lake.topics.joins import JoinOf
