@@ -21,6 +21,7 @@ from lake.tables.log import TableFiles, files_of, newest, oldest
 from lake.tables.spec import APPEND_ONLY, DELETION_VECTORS
 
 FEW_FILES = 32
+SMALL_ROWS, SMALL_BYTES = 5_000, 1 << 20
 # How many bytes a change may write again of the files that it touches. Spark takes seconds, but
 # writes less if the table has deletion vectors. At a change a second, this is at most 22 GB a day.
 MOST_REWRITTEN = 256 << 10
@@ -81,6 +82,16 @@ class ArrowTable:
     def count_rows(self) -> int:
         """The number of rows according to the log. Not for tables with deletion vectors."""
         return int(self._delta.count())
+
+    def is_small(self) -> bool:
+        """Whether all rows can be read, and given to Spark, in a few hundredths of a second."""
+        files = self.files()
+        return files.rows <= SMALL_ROWS and files.size <= SMALL_BYTES
+
+    def everything(self) -> pa.Table:
+        """All columns of all rows, with the types that Spark uses."""
+        batches = [*self.batches(self.names)]
+        return pa.Table.from_batches(batches, self.schema(self.names))
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of all rows."""

@@ -274,7 +274,7 @@ def _is_new(enriched: Enriched, records: DataFrame) -> bool:
     """Whether the table has none of these keys. Then an append suffices, at half the cost."""
     keys = enriched.topic.key_columns
     low, high = records.agg(F.min(keys[0]), F.max(keys[0])).collect()[0]
-    near = enriched.delta().toDF().where(F.col(keys[0]).between(low, high))
+    near = enriched.table.rows(records.sparkSession).where(F.col(keys[0]).between(low, high))
     return near.join(records, keys, "left_semi").isEmpty()
 
 
@@ -318,7 +318,8 @@ def waiting_for(enriched: Enriched, lookups: Sequence[LookupState]) -> list[Data
         all(lookup.at is None for lookup in touched) and not enriched.direct.count(MISSING)
     ):
         return []
-    table, found = enriched.delta().toDF(), []
+    spark = cast(DataFrame, touched[0].changed).sparkSession
+    table, found = enriched.table.rows(spark), []
     for lookup in touched:
         changed = cast(DataFrame, lookup.changed)
         keys = [F.col(k).alias(name) for k, name in zip(lookup.key, lookup.wanted, strict=True)]
