@@ -35,11 +35,15 @@ State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
 
 log = structlog.get_logger()
 
-# For each operation of a commit: the metrics that count new or changed rows.
+# For each operation of a commit: the metrics that count new or changed rows, named by Spark and by
+# delta-rs.
 ROWS_WRITTEN = {
-    "WRITE": ("numOutputRows", "num_added_rows"),  # named by Spark, and by delta-rs
+    "WRITE": ("numOutputRows", "num_added_rows"),
     "STREAMING UPDATE": ("numOutputRows",),
-    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated"),
+    "MERGE": (
+        *("numTargetRowsInserted", "numTargetRowsUpdated"),
+        *("num_target_rows_inserted", "num_target_rows_updated"),
+    ),
 }
 
 

@@ -93,7 +93,8 @@ def test_each_run_is_reported_with_what_it_wrote(
         told.started(Query())  # type: ignore[arg-type]
         told.look()  # there is nothing to report
         write(settings, 2)
-        write(settings, 1)
+        # Inserts a row in the first run, and updates it in the second.
+        Lake(settings).table(TABLE).arrow.upsert(pa.table({"id": [77]}), ["id"])
         told.look()
         write(settings, 4)
         told.ended("COMPLETE")
