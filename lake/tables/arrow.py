@@ -90,8 +90,10 @@ class ArrowTable:
 
     def everything(self) -> pa.Table:
         """All columns of all rows, with the types that Spark uses."""
+        schema = self.schema(self.names)
         batches = [*self.batches(self.names)]
-        return pa.Table.from_batches(batches, self.schema(self.names))
+        # Spark cannot take over a table without chunks.
+        return pa.Table.from_batches(batches, schema) if batches else schema.empty_table()
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of all rows."""

@@ -120,6 +120,14 @@ def test_the_latest_row_is_that_with_the_latest_instant(table: ArrowTable) -> No
     assert found["id"] == 8
 
 
+def test_an_empty_table_is_read_as_one_without_rows(tmp_path: Path) -> None:
+    schema = pa.schema({"id": pa.int64(), "at": pa.timestamp("us", "UTC")})
+    DeltaTable.create(str(tmp_path / "empty"), schema)
+    found = ArrowTable(DeltaTable(str(tmp_path / "empty"))).everything()
+    assert (found.schema, found.num_rows) == (schema, 0)
+    assert [column.num_chunks for column in found.columns] == [1, 1], "Spark needs a chunk"
+
+
 def test_the_overlap_is_the_mean_number_of_files_that_may_have_a_value(table: ArrowTable) -> None:
     assert table.overlap("id") == 0
     for pair in ((0, 10), (20, 30), (5, 25)):
