@@ -211,7 +211,8 @@ public class GuardedServer {
                 portNum = socket.getServerSocket().getLocalPort();
                 TThreadPoolServer.Args how = new TThreadPoolServer.Args(socket);
                 how.processorFactory(new Processors(calls));
-                how.transportFactory(hiveAuthFactory.getAuthTransFactory());
+                how.transportFactory(
+                    new Throttle.Transports(hiveAuthFactory.getAuthTransFactory()));
                 how.protocolFactory(new TBinaryProtocol.Factory());
                 how.inputProtocolFactory(
                     new TBinaryProtocol.Factory(true, true, longest, longest));

@@ -41,30 +41,35 @@ public class LdapLogin implements PasswdAuthenticationProvider {
     }
 
     public void Authenticate(String user, String said) throws AuthenticationException {
-        String password = PasswordFile.decoded(said);
-        String name = PasswordFile.decoded(user);
-        Throttle.before(user);
-        if (password.isEmpty() || name.isEmpty()) { // the server would take it for nobody
-            throw Throttle.refused(user);
+        Throttle.Attempts attempts = Throttle.of(user);
+        synchronized (attempts) {
+            attempts.require(user);
+            String role = roleFor(PasswordFile.decoded(user), PasswordFile.decoded(said));
+            if (role == null) {
+                throw attempts.refused(user);
+            }
+            Access.loggedIn(user, role);
         }
-        String role;
+        Throttle.succeeded(user);
+    }
+
+    /** The role of a user; null if he may not log in, or not with this password. */
+    private static String roleFor(String name, String password) throws AuthenticationException {
+        if (password.isEmpty() || name.isEmpty()) { // the server would take it for nobody
+            return null;
+        }
         try {
             InitialDirContext server = connect(principal(name), password);
             try {
-                role = roles.isEmpty() ? Access.OWNER : role(server, name);
+                return roles.isEmpty() ? Access.OWNER : role(server, name);
             } finally {
                 server.close();
             }
         } catch (javax.naming.AuthenticationException wrong) {
-            throw Throttle.refused(user);
+            return null;
         } catch (NamingException error) {
             throw new AuthenticationException("The LDAP server cannot be asked", error);
         }
-        if (role == null) {
-            throw Throttle.refused(user);
-        }
-        Throttle.succeeded(user);
-        Access.loggedIn(user, role);
     }
 
     private static InitialDirContext connect(String principal, String password)

@@ -31,26 +31,30 @@ public class PasswordFile implements PasswdAuthenticationProvider {
     }
 
     public void Authenticate(String user, String said) throws AuthenticationException {
-        boolean right = false;
+        Throttle.Attempts attempts = Throttle.of(user);
+        synchronized (attempts) {
+            attempts.require(user);
+            if (!isRightFor(user, decoded(said))) {
+                throw attempts.refused(user);
+            }
+        }
+        Throttle.succeeded(user);
+    }
+
+    private static boolean isRightFor(String user, String password)
+            throws AuthenticationException {
         try {
             String stored = stored(user);
-            String password = decoded(said);
-            // Who has been let in before is not held up by others who guess his password.
-            right = !password.isEmpty() && stored != null && isKnown(stored, password);
-            if (!right) {
-                Throttle.before(user);
-                right = !password.isEmpty()
-                    && isRight(stored == null ? NOBODY : stored, password) && stored != null;
+            if (password.isEmpty()) {
+                return false;
             }
-        } catch (AuthenticationException error) {
-            throw error;
+            if (stored != null && isKnown(stored, password)) {
+                return true;
+            }
+            return isRight(stored == null ? NOBODY : stored, password) && stored != null;
         } catch (Exception error) {
             throw new AuthenticationException("The password file cannot be used", error);
         }
-        if (!right) {
-            throw Throttle.refused(user);
-        }
-        Throttle.succeeded(user);
     }
 
     /** The stored hash of a user's password; null if there is no such user. */
