@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from gold.dbt.process import dbt_environment, target_path
 from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult, NodeResult, read_results, why_dbt_ended
 from gold.dbt.sources import keep_in_step
-from gold.errors import GoldError
+from gold.errors import BuildError, GoldError
 from gold.kept.definitions import DEFINITIONS_ENV, Definitions, forget_definitions
 from gold.lineage import report_build
 from gold.lock import alone, require_whole
@@ -115,7 +115,7 @@ class PreparedBuild:
             build = self._run_dbt(arguments, results, tests_are_known=is_known)
             if build.failed or self.process.returncode:
                 self._note(started_at, "failed", build)
-                lineage.failed = "; ".join(node.without_rows for node in build.failed)
+                lineage.failed = "; ".join(node.without_values for node in build.failed)
                 raise self._refusal(build)
             if self.select:
                 self._note(started_at, "tested", build)
@@ -153,10 +153,14 @@ class PreparedBuild:
             raise GoldError(message)
         return build
 
-    def _refusal(self, build: BuildResult) -> GoldError:
-        said = "; ".join(self._describe(node) for node in build.failed)
-        said = said or f"dbt ended with {self.process.returncode}"
-        return GoldError(
+    def _refusal(self, build: BuildResult) -> BuildError:
+        error = BuildError(self._said(node.without_values for node in build.failed))
+        error.in_terminal = self._said(map(self._describe, build.failed))
+        return error
+
+    def _said(self, failures: Iterable[str]) -> str:
+        said = "; ".join(failures) or f"dbt ended with {self.process.returncode}"
+        return (
             f"Gold was not built: {said}. Readers still see the last published version. See "
             f"{self.log}."
         )
@@ -191,7 +195,7 @@ class PreparedBuild:
                 "started_at": started_at,
                 "outcome": outcome,
                 **{name: getattr(node, name) for name in ("kind", "name", "status", "seconds")},
-                "message": node.message,
+                "message": node.message_without_values,
             }
             for node in build.nodes
         ]
@@ -253,7 +257,8 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
 
     Raises:
         GoldError: the endpoint does not let us in or cannot be trusted, dbt could not run, or
-            models or tests failed. The message names them, with dbt's messages.
+            models or tests failed (a `BuildError`). The message names them, with dbt's messages
+            if these hold no values.
         SettingsError: the lake has no dbt project.
     """
     with (

@@ -15,7 +15,7 @@ class BuildLineage:
     """The outcome of a build, set by the block of `report_build`.
 
     published: the snapshot that was published, if any.
-    failed: the nodes that failed, as text, without sample rows.
+    failed: the nodes that failed, as text, without values of rows.
     """
 
     published: GoldSnapshot | None = None

@@ -57,7 +57,7 @@ RUNS = TableSpec(
         Column("name", "string", "Name of the node", nullable=False),
         Column("status", "string", "success, pass, warn, error, fail or skipped", nullable=False),
         Column("seconds", "double", "Duration", nullable=False),
-        Column("message", "string", "dbt's message"),
+        Column("message", "string", "dbt's message; of a failure, without values of rows"),
     ),
 )
 

@@ -11,6 +11,11 @@ from gold.tables import GoldSnapshot
 
 # Spark's own message within an error that Java has prefixed with the names of classes.
 SPARKS = re.compile(r"\[[A-Z][A-Z_.0-9]{5,}\] (?!org\.).+(?:\n\s*- .+)*")
+STATES = re.compile(r"SQLSTATE: (\w{5})")
+COUNTING = ("DELTA_NEW_CHECK_CONSTRAINT_VIOLATION", "DELTA_NEW_NOT_NULL_VIOLATION")
+COUNTED = re.compile(r"Got\s+\d+\s+results?\b")  # of a test
+UNTOLD = "failed with a message that may hold values of rows"
+COMPILING = "Compilation Error"  # dbt's own, before it runs a statement
 FAILED = ("error", "fail", "runtime error")
 ENCOUNTERED = "Encountered an error:"  # dbt writes what follows when it cannot run at all
 STAMP = re.compile(r"^\d\d:\d\d:\d\d\s+")
@@ -36,9 +41,28 @@ class NodeResult:
         return f"{self.kind} {self.name}: {message}"
 
     @property
-    def without_rows(self) -> str:
+    def without_values(self) -> str:
         """What failed. Unlike `str`, it holds no values of rows, which may be a person's."""
-        return str(self) if self.kind == "test" else f"{self.kind} {self.name} was not built"
+        return f"{self.kind} {self.name}: {self.message_without_values}"
+
+    @property
+    def message_without_values(self) -> str | None:
+        """The message if it holds no values of rows, and otherwise only the name of the error.
+
+        Spark quotes values in errors of data. It does not in those of a statement, whose state is
+        in class 42 of the SQL standard.
+        """
+        message = self.message
+        if message is None or self.status not in FAILED or COUNTED.match(message):
+            return message
+        sparks = SPARKS.search(message)
+        if sparks is None:
+            return message if message.lstrip().startswith(COMPILING) else UNTOLD
+        name = sparks[0][1 : sparks[0].index("]")]
+        state = STATES.findall(sparks[0])[-1:]  # a value may look like one, but not come last
+        if name in COUNTING or (state and state[0].startswith("42")):
+            return " ".join(sparks[0].split())
+        return f"[{name}]"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gold.errors import GoldError
+from gold.errors import BuildError, GoldError
 from gold.options import Every, FullRefresh, Select, seconds
 from lake.streams.command import AvailableNow
 from lakehouse.runtime.context import Format, current
@@ -45,8 +45,11 @@ def gold(
     require_silver(current.lake)
     if available_now or select or full_refresh:
         with _endpoint(serve=serve) as (lake, _):
-            with step("Building and testing gold"):
-                result = build_gold(lake, select=select, full_refresh=full_refresh)
+            try:
+                with step("Building and testing gold"):
+                    result = build_gold(lake, select=select, full_refresh=full_refresh)
+            except BuildError as error:
+                raise GoldError(_said(error)) from error
             _show_build(result)
         return
     _keep_fresh(pause, serve=serve)
@@ -114,9 +117,17 @@ def _show(result: BuildResult | GoldError) -> None:
     from lakehouse.runtime.terminal import err
 
     if isinstance(result, GoldError):
-        err.print(f"[red]Error:[/red] {escape(str(result))}", highlight=False)
+        err.print(f"[red]Error:[/red] {escape(_said(result))}", highlight=False)
     else:
         _show_build(result)
+
+
+def _said(error: GoldError) -> str:
+    """What a failed build says: in a terminal, and so not in a log, with values of rows."""
+    from lakehouse.runtime.terminal import err
+
+    seen = isinstance(error, BuildError) and err.is_terminal
+    return error.in_terminal if seen else str(error)  # type: ignore[attr-defined]
 
 
 def _show_build(result: BuildResult) -> None:

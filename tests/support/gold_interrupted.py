@@ -25,7 +25,7 @@ from shop_lake import ShopLake
 from gold.build import build_gold, prepare_build
 from gold.dbt.process import target_path
 from gold.dbt.results import BuildResult
-from gold.errors import GoldError
+from gold.errors import BuildError, GoldError
 from gold.lock import alone
 from gold.sql_client import query_endpoint
 from gold.tables import RUNS
@@ -54,7 +54,7 @@ class Refused(NamedTuple):
 
     readable: Readable
     readable_when_failed: Readable
-    error: str
+    error: BuildError
     runs: list[dict[str, Any]]
     told: list[Event]
 
@@ -108,14 +108,15 @@ def refuse(lake: ShopLake, shop_files: Path, collector: Collector, folder: Path)
     with (project / "models" / "staging" / "stg_items.yml").open("a") as items:
         items.write(FREE)
     other = settings.model_copy(update={"dbt_project": project})
-    with pytest.raises(GoldError) as error:
+    with pytest.raises(BuildError) as error:
         build_gold(Lake(other))
     # dbt would take the older file of the real project for the one that it has read.
     (target_path(settings) / "partial_parse.msgpack").unlink()
     when_failed = _readable(settings)
-    runs = Lake(settings).table(RUNS).arrow.rows(["name", "outcome"], "status IN ('fail', 'error')")
+    failed, columns = "status IN ('fail', 'error')", ["name", "outcome", "message"]
+    runs = Lake(settings).table(RUNS).arrow.rows(columns, failed)
     told = [collector.of(job)[-1] for job in ("gold", "test.lakehouse.assert_nothing_is_sold")]
-    return Refused(readable, when_failed, str(error.value), runs, told)
+    return Refused(readable, when_failed, error.value, runs, told)
 
 
 def interrupt(lake: ShopLake, shop_files: Path, folder: Path) -> Interrupted:

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gold.dbt.results import NodeResult, read_results
+import pytest
+
+from gold.dbt.results import UNTOLD, NodeResult, read_results
 
 
 def result(unique_id: str, status: str, message: str | None = None) -> dict[str, Any]:
@@ -47,6 +49,34 @@ CHECK constraint few (n < 5) violated by row with values:
         "model m: [DELTA_VIOLATE_CONSTRAINT] CHECK constraint few (n < 5) violated by row with "
         "values: - n : 7"
     )
-    assert node.without_rows == "model m was not built"
-    test = NodeResult("few", "test", "fail", 1.0, "Got 2 results", None)
-    assert test.without_rows == "test few: Got 2 results"
+    assert node.without_values == "model m: [DELTA_VIOLATE_CONSTRAINT]"
+
+
+STATEMENT = "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `x` cannot be resolved. SQLSTATE: 42703"
+CAST = "[CAST_INVALID_INPUT] The value 'Ann' of the type \"STRING\" is malformed. SQLSTATE: 22018"
+COUNT = "[DELTA_NEW_CHECK_CONSTRAINT_VIOLATION] 1 rows in t violate the new CHECK constraint (n<5)"
+SAFE = {
+    ("test", "fail", "Got 2 results, configured to fail if != 0"): True,
+    ("test", "error", f"Runtime Error\n  {CAST}"): "[CAST_INVALID_INPUT]",
+    ("test", "fail", "Ann"): UNTOLD,
+    ("model", "error", f"Database Error\n  Query failed: {STATEMENT}"): STATEMENT,
+    ("model", "error", f"Runtime Error\n  {COUNT}"): COUNT,
+    ("model", "error", CAST): "[CAST_INVALID_INPUT]",
+    ("model", "error", "Compilation Error in model m\n  'x' is undefined"): True,
+    ("model", "error", "Database Error\n  java.lang.RuntimeException: Ann"): UNTOLD,
+    ("model", "error", CAST.replace("Ann", "SQLSTATE: 42000")): "[CAST_INVALID_INPUT]",
+    ("model", "success", "kept (16 rows)"): True,
+    ("model", "skipped", None): True,
+}
+
+
+@pytest.mark.parametrize(("result", "kept"), SAFE.items(), ids=map(str, range(len(SAFE))))
+def test_only_messages_that_hold_no_values_are_told(
+    result: tuple[str, str, str | None], kept: str | bool
+) -> None:
+    """`kept`: what is told, or true if the message is."""
+    kind, status, message = result
+    node = NodeResult("m", kind, status, 1.0, message, None)
+    expected = message if kept is True else kept
+    assert node.message_without_values == expected
+    assert node.without_values == f"{kind} m: {expected}"
