@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import pytest
 from typer.main import get_command
 
+from gold.errors import BuildError
 from lake.settings.settings import SHOP_TOPICS, LakeSettings
 from lake.topics.topic_file import load_topics
 from lakehouse import cli
@@ -363,6 +365,35 @@ def test_gold_leaves_the_sql_port_to_up_unless_asked_to_serve(
     assert served == built
     assert served[0] != port
     assert served[1] == port
+
+
+@pytest.mark.parametrize("in_terminal", [True, False])
+@pytest.mark.parametrize("continuous", [True, False])
+def test_rows_that_failing_tests_find_are_shown_in_a_terminal_only(
+    run: Run, monkeypatch: pytest.MonkeyPatch, continuous: bool, in_terminal: bool
+) -> None:
+    error = BuildError("Gold was not built: test t: Got 1 result.")
+    error.in_terminal = "Gold was not built: test t: Got 1 result, such as Ann."
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    def fail_once(_: object, stop: Event, *__: object) -> Iterator[BuildError]:
+        stop.set()
+        yield error
+
+    for name in ("build.require_silver", "catalog.register"):
+        monkeypatch.setattr(f"gold.{name}", lambda *_: None)
+    monkeypatch.setattr("lakehouse.runtime.run.spark_session", lambda *_: nullcontext())
+    monkeypatch.setattr("lakehouse.up.sql_endpoint", lambda *_: nullcontext())
+    monkeypatch.setattr("gold.build.build_gold", fail)
+    monkeypatch.setattr("gold.refresh.keep_fresh", fail_once)
+    monkeypatch.setattr("rich.console.Console.is_terminal", in_terminal)
+    outcome = run("gold", *([] if continuous else ["--available-now"]))
+    assert outcome.exit_code == (130 if continuous else 2)
+    assert "test t: Got 1 result" in outcome.err
+    assert ("such as Ann" in outcome.err) is in_terminal
+    assert "such as Ann" not in outcome.out
 
 
 @pytest.mark.parametrize(

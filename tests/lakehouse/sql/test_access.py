@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from personal import as_gold_sees
 from py4j.protocol import Py4JJavaError
 from pyhive import hive
@@ -294,9 +295,10 @@ def test_the_metadata_calls_of_jdbc_tools_show_only_what_a_role_may_see(
         ttypes.TGetTablesReq(session, None, "gold", "reward_points", ["TABLE"])
     )
     assert fetched(connection, found, 2) == {"reward_points"}
-    # The catalog holds columns of views only; those of tables are in Delta's logs.
     found = client.GetColumns(ttypes.TGetColumnsReq(session, None, "%", "%", "%"))
-    assert fetched(connection, found, 1) == schemas - {"gold"}
+    assert fetched(connection, found, 1) == schemas
+    found = client.GetColumns(ttypes.TGetColumnsReq(session, None, "%", "%", "%"))
+    assert hidden not in fetched(connection, found, 2)
     found = client.GetColumns(ttypes.TGetColumnsReq(session, None, "bronze", "%", "%"))
     assert fetched(connection, found, 2) == set()
     found = client.GetFunctions(ttypes.TGetFunctionsReq(session, None, "%", "%"))
@@ -311,8 +313,142 @@ def test_the_metadata_calls_of_jdbc_tools_show_only_what_a_role_may_see(
     for call, request in (
         (client.GetDelegationToken, ttypes.TGetDelegationTokenReq(session, "olga", "olga")),
         (client.GetDelegationToken, ttypes.TGetDelegationTokenReq(session, user, user)),
+        (client.RenewDelegationToken, ttypes.TRenewDelegationTokenReq(session, "x")),
+        (client.CancelDelegationToken, ttypes.TCancelDelegationTokenReq(session, "x")),
     ):
         assert "may not call" in call(request).status.errorMessage
+
+
+# By Delta's names of types: Spark's, and the number of `java.sql.Types`.
+TYPES = {
+    "string": ("STRING", 12),
+    "long": ("BIGINT", -5),
+    "integer": ("INT", 4),
+    "double": ("DOUBLE", 8),
+    "boolean": ("BOOLEAN", 16),
+    "date": ("DATE", 91),
+    "timestamp": ("TIMESTAMP", 93),
+    "decimal(10,2)": ("DECIMAL(10,2)", 3),
+}
+
+
+def listed(result: Any, *columns: str) -> list[tuple[Any, ...]]:
+    """The values of some columns of a JDBC result."""
+    found = []
+    while result.next():
+        found.append(tuple(result.getObject(column) for column in columns))
+    return found
+
+
+@pytest.mark.parametrize("user", ROLES)
+def test_the_calls_of_a_database_tool_are_answered_with_the_columns_of_tables(
+    guarded: LakeSettings, shop_lake: ShopLake, user: str
+) -> None:
+    """The calls are those of DBeaver when a user opens its tree, by Hive's JDBC driver."""
+    jvm: Any = shop_lake.spark._jvm  # noqa: SLF001
+    login = jvm.java.util.Properties()
+    login.setProperty("user", user)
+    login.setProperty("password", PASSWORD)
+    address = f"jdbc:hive2://127.0.0.1:{guarded.sql_port}/gold"
+    connection = jvm.org.apache.hive.jdbc.HiveDriver().connect(address, login)
+    try:
+        about = connection.getMetaData()
+        assert about.getDatabaseProductName() == "Spark SQL"
+        assert about.getDatabaseProductVersion() == "4.2.0"
+        assert about.getDriverName() == "Hive JDBC"
+        listed(about.getCatalogs(), "TABLE_CAT")
+        schemas = {name for (name,) in listed(about.getSchemas(), "TABLE_SCHEM")}
+        may_see = {"rita": {"default", "gold"}, "ana": {"default", "gold", "silver"}}
+        assert schemas == may_see.get(user, schemas)
+        assert {"gold", "silver", "bronze"} <= schemas or user != "olga"
+        assert {"TABLE", "VIEW"} <= {t for (t,) in listed(about.getTableTypes(), "TABLE_TYPE")}
+        assert ("BIGINT", -5) in listed(about.getTypeInfo(), "TYPE_NAME", "DATA_TYPE")
+        compared = 0
+        for schema in sorted(schemas & {"gold", "silver", "bronze"}):
+            tables = listed(about.getTables(None, schema, "%", None), "TABLE_NAME", "TABLE_TYPE")
+            columns = listed(
+                about.getColumns(None, schema, "%", "%"),
+                *("TABLE_NAME", "COLUMN_NAME", "TYPE_NAME", "DATA_TYPE"),
+            )
+            assert {name for name, *_ in columns} == {name for name, _ in tables}
+            for table, kind in tables:
+                if kind == "VIEW":
+                    continue
+                fields = DeltaTable(guarded.table_path(schema, table)).schema().fields
+                shown = [(name, *type) for each, name, *type in columns if each == table]
+                assert [name for name, *_ in shown] == [field.name for field in fields]
+                for (_, *type), field in zip(shown, fields, strict=True):
+                    if getattr(field.type, "type", None) in TYPES:
+                        assert tuple(type) == TYPES[field.type.type], field
+                        compared += 1
+        assert compared > 10
+        one = about.getColumns(None, "gold", "reward\\_points", "p%")
+        assert listed(one, "TABLE_NAME", "COLUMN_NAME") == [("reward_points", "points")]
+        for keys in (
+            about.getPrimaryKeys(None, "gold", "reward_points"),
+            about.getImportedKeys(None, "gold", "reward_points"),
+            about.getIndexInfo(None, "gold", "reward_points", False, True),
+            about.getCrossReference(None, "gold", "reward_points", None, "gold", "cuts"),
+            about.getProcedures(None, "gold", "%"),
+            about.getUDTs(None, "gold", "%", None),
+        ):
+            assert not keys.next()
+        for schema, table in (("bronze", "users"), ("silver", "quarantine"), (None, "users")):
+            if user == "olga":
+                continue
+            with pytest.raises(Py4JJavaError, match=f"The role '{ROLES[user]}' may not read"):
+                about.getPrimaryKeys(None, schema, table)
+            with pytest.raises(Py4JJavaError, match=f"The role '{ROLES[user]}' may not read"):
+                about.getCrossReference(None, "gold", "reward_points", None, schema, table)
+        assert listed(about.getFunctions(None, None, "upper"), "FUNCTION_NAME") == [("upper",)]
+    finally:
+        connection.close()
+
+
+ADDRESSES = [  # of beeline and other clients of Hive's driver
+    "gold;hive.server2.proxy.user=olga",
+    "gold?hive.exec.pre.hooks=x",
+    "gold?spark.sql.variable.substitute=true",
+    "gold?system:lakehouse.sql.users=/tmp/x",
+    "gold#spark.sql.extensions=x",
+    "gold#system:user.name=olga",
+    "bronze",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_of_jdbc_brings_no_settings_and_no_other_user(
+    guarded: LakeSettings, shop_lake: ShopLake, address: str
+) -> None:
+    jvm: Any = shop_lake.spark._jvm  # noqa: SLF001
+    login = jvm.java.util.Properties()
+    login.setProperty("user", "rita")
+    login.setProperty("password", PASSWORD)
+    whole = f"jdbc:hive2://127.0.0.1:{guarded.sql_port}/{address}"
+    with pytest.raises(Py4JJavaError, match="The role 'reader' may not"):
+        jvm.org.apache.hive.jdbc.HiveDriver().connect(whole, login)
+
+
+PROBES = [  # of Tableau, which tries out whether it can create temporary tables
+    "create temporary table `#Tableau_1_Connect` (col int)",
+    "create global temporary table tableau_1_connect (col int)",
+    "create temporary table tableau_1 as select 1 as a",
+    "create local temporary table tableau_1 (col int)",
+    "drop table if exists `#Tableau_1_Connect`",
+    "select top 1 * from gold.reward_points into temp",
+]
+
+
+@pytest.mark.parametrize("user", ["rita", "ana"])
+def test_temporary_tables_are_refused_and_the_connection_stays_usable(
+    connect: Connect, user: str
+) -> None:
+    connection = connect(user, database="gold")
+    for probe in PROBES:
+        said = refusal(connection, probe)
+        assert is_refused(said), said
+        assert "Traceback" not in said
+    assert rows(connection, "select 1") == [(1,)]
 
 
 REFUSED_SESSIONS = [
