@@ -554,7 +554,7 @@ public class GuardedServer {
             TStatus status = new TStatus(TStatusCode.ERROR_STATUS);
             status.setErrorMessage(message);
             status.setSqlState("42501"); // insufficient privilege
-            status.setInfoMessages(new ArrayList());
+            // No info messages: Hive's JDBC driver fails at a list that is empty.
             Class type = method.getReturnType();
             Object response = type.getDeclaredConstructor(new Class[0]).newInstance(new Object[0]);
             if (response instanceof TGetInfoResp) { // which must have a value to be sent
