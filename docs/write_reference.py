@@ -27,11 +27,11 @@ from lake.settings.spark import SparkSettings
 from lake.settings.sql import RoleSettings, SqlSettings
 from lake.topics.changelog_rules import Columns
 from lake.topics.field_spec import FieldSpec
-from lake.topics.joins import Join, Within
 from lake.topics.lookups import Lookup
 from lake.topics.sink import Export, KindField, Publish
 from lake.topics.topic import CHANGELOG_ONLY, Explode, Rule, Topic, View
 from lake.topics.topic_file import TopicFile
+from lake.topics.views.joins import Join, Within
 from lakehouse.cli import app
 from pulsar_spark.broker.connection import Connection
 from pulsar_spark.options import PulsarOptions

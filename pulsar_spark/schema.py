@@ -58,6 +58,9 @@ POSITION_FIELDS = ("ledger", "entry", "batch_index", "partition")
 # Messages of a topic are ordered by these fields, one after the other. A later message has the
 # greater value; NULL comes first.
 ORDER_FIELDS = ("order_time", *POSITION_FIELDS)
+_TYPES = {column.name: column.type for column in ENVELOPE}
+# The SQL type of a position as one value.
+POSITION = f"struct<{','.join(f'{name}:{_TYPES[name]}' for name in ORDER_FIELDS)}>"
 
 # Tables of older versions lack these: bronze's tables as columns, silver's as fields of `position`.
 ADDED = frozenset({"order_time", *RAW})

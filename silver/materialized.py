@@ -16,6 +16,7 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -28,7 +29,8 @@ from lake.streams.failures import explain
 from lake.tables.arrow import ArrowTable
 from lake.tables.lake import Lake
 from lake.tables.spec import match
-from lake.topics.view_queries import ViewQuery
+from lake.topics.views.late import PUBLISHED, LateEvents, published_since
+from lake.topics.views.view_queries import ViewQuery
 from pulsar_spark.errors import SettingsError
 from silver.audit.snapshots import SilverSnapshot
 from silver.contract.tables import view_table
@@ -36,7 +38,7 @@ from silver.nearby import Nearby
 from silver.records.batch_stats import FEW, few
 from silver.state.merge import all_of
 from silver.view_plan import Opened, ViewPlan, plan_view, reason_of
-from silver.view_sources import registered, sources_of
+from silver.view_sources import differing, registered, sources_of
 from silver.views import refusal
 
 DEFINITION = "lakehouse.view"
@@ -58,6 +60,7 @@ class KeptView:
         self._sources = sources_of(lake, query)
         join = lake.topics.joined.get(query.view.name)
         self._reach = join.reach if join else None
+        self._late = lake.topics.late_tables.get(query.view.name)
         whole = query.view.model_copy(update={"sql": query.sql})
         self._definition = sha256(whole.model_dump_json().encode()).hexdigest()
         self._is_planned = False
@@ -143,6 +146,9 @@ class KeptView:
         }
         if not since:
             return
+        if self._late:
+            self._follow_late(spark, self._late, batch_id, opened, since)
+            return
         plan = self._planned(spark, own)
         if plan is None:
             changed = (self._sources[n].changes(opened[n], since[n], []) for n in since)
@@ -159,6 +165,30 @@ class KeptView:
             self.recompute(spark, batch_id)
         elif keys:
             self._update(spark, own, batch_id, plan, keys, nearby)
+
+    def _follow_late(
+        self,
+        spark: SparkSession,
+        late: LateEvents,
+        batch_id: int,
+        opened: Opened,
+        since: Mapping[str, int],
+    ) -> None:
+        """Judge the events again that were published with the first changed one, or after it.
+
+        The watermark of an event follows from those before it, so no other event can be affected.
+        """
+        source = self._sources[late.read]
+        found = source.changes(opened[late.read], since[late.read], late.deciding)
+        if found is None:
+            self.recompute(spark, batch_id)
+            return
+        changed = differing(found, late.deciding)
+        if changed.num_rows:
+            first = pc.min(changed[PUBLISHED]).as_py()
+            new = self._result(spark, late.sql(first), self._frames(spark, None))
+            old = self._table.rows(spark).where(published_since(first))
+            self._write_difference(spark, batch_id, new, old, None)
 
     def _planned(self, spark: SparkSession, own: ArrowTable) -> ViewPlan | None:
         """The plan, made once per process. None if all rows must be computed."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from lake.quoting import identifier
 from lake.topics.durations import micros
-from lake.topics.joins import Reach
+from lake.topics.views.joins import Reach
 
 MOST_SPANS = 16  # in a condition
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

@@ -14,7 +14,7 @@ from lake.kept.query import Query, Unkept, read_query, refuse
 from lake.kept.statements import terms_sql
 from lake.tables.arrow import ArrowTable
 from lake.topics.topic import View
-from lake.topics.view_queries import ViewQuery
+from lake.topics.views.view_queries import ViewQuery
 from pulsar_spark.errors import SettingsError
 from silver.records.batch_stats import FEW
 from silver.view_sources import Source, differing, registered

@@ -14,7 +14,7 @@ from lake.quoting import identifier
 from lake.tables.arrow import CHANGE_TYPE, ArrowTable
 from lake.tables.lake import Lake
 from lake.tables.table import Table
-from lake.topics.view_queries import ViewQuery
+from lake.topics.views.view_queries import ViewQuery
 from silver.contract.tables import enriched_table, state_table, view_table
 from silver.records.batch_stats import FEW
 

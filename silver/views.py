@@ -12,7 +12,6 @@ from lake.streams.failures import explain
 from lake.topics.topic import View
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.errors import SettingsError
-from silver.audit.lateness import late_sql
 from silver.contract.tables import lookup_columns
 
 
@@ -36,8 +35,10 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
             f"CREATE OR REPLACE VIEW `{name}` AS SELECT * "  # noqa: S608 - topic.py checks names
             f"FROM `enriched_{topic.name}` WHERE `{lookup}` IS NULL"
         )
-    for name, topic in topics.late_views().items():
-        session.sql(f"CREATE OR REPLACE VIEW `{name}` AS {late_sql(topic)}")
+    for name, late in topics.late_views().items():
+        if name not in topics.late_tables:
+            _forget_table(session, name)
+            session.sql(f"CREATE OR REPLACE VIEW `{name}` AS {late.sql()}")
     for name, join in topics.joined.items():
         session.sql(
             f"CREATE OR REPLACE VIEW `{join.join.missing}` AS SELECT * "  # noqa: S608 - topic.py checks names
@@ -46,10 +47,17 @@ def create_views(spark: SparkSession, topics: TopicFile) -> None:
     for view in topics.views.values():
         if not view.key:
             comment = literal(view.description)
+            _forget_table(session, view.name)
             try:
                 session.sql(f"CREATE OR REPLACE VIEW `{view.name}` COMMENT {comment} AS {view.sql}")
             except PySparkException as error:
                 raise refusal(view, f"is refused by Spark: {explain(error)}") from error
+
+
+def _forget_table(session: SparkSession, name: str) -> None:
+    """Take a table out of the catalog, not out of the lake: a view that was a table before."""
+    if session.catalog.tableExists(name) and session.catalog.getTable(name).tableType != "VIEW":
+        session.sql(f"DROP TABLE `{name}`")
 
 
 def refusal(view: View, what: str) -> SettingsError:

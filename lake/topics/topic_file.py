@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError, model_validator
 
 from lake.topics.address import Address, declared_address, full_name, refuse_equal
-from lake.topics.joins import Join, JoinOf
 from lake.topics.lookups import lookup_rules
 from lake.topics.sink import Export, Publish
 from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
 from lake.topics.topic import Declaration, Name, Topic, View
+from lake.topics.views.joins import Join, JoinOf
+from lake.topics.views.late import LateEvents
 from pulsar_spark.errors import SettingsError
 
 if TYPE_CHECKING:
-    from lake.topics.view_queries import ViewQuery
+    from lake.topics.views.view_queries import ViewQuery
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -83,10 +84,10 @@ class TopicFile(Declaration):
     def _late_views_have_names(self) -> TopicFile:
         others = {*self.view_sources(), *self.missing_views()}
         others |= self._of_changelogs()
-        for name, topic in self.late_views().items():
+        for name, late in self.late_views().items():
             if name in others:
                 message = (
-                    f"topic '{topic.name}' has a 'lateness', so it needs the name '{name}' in "
+                    f"topic '{late.topic.name}' has a 'lateness', so it needs the name '{name}' in "
                     "silver, which is taken; rename the other topic or lookup"
                 )
                 raise ValueError(message)
@@ -166,14 +167,16 @@ class TopicFile(Declaration):
     def view_queries(self) -> list[ViewQuery]:
         """The queries of the views with a key, each after those of the views that it reads.
 
-        Joins are views with a key, too.
+        Joins are views with a key, too, and so are late events that a sink or such a view reads.
         """
-        if not any(view.key for view in self.queried.values()):
+        sent = {sink.source for sink in (*self.publish.values(), *self.export.values())}
+        if_read = {name for name in self.late_views() if f"silver.{name}" not in sent}
+        if not any(view.key for name, view in self.queried.items() if name not in if_read):
             return []
         # Other topic files need not wait 0.3 s for the import of sqlglot.
-        from lake.topics.view_queries import view_queries
+        from lake.topics.views.view_queries import view_queries
 
-        return view_queries(self.queried, self.view_sources())
+        return view_queries(self.queried, self.view_sources(), if_read)
 
     @cached_property
     def joined(self) -> dict[str, JoinOf]:
@@ -186,8 +189,9 @@ class TopicFile(Declaration):
 
     @cached_property
     def queried(self) -> dict[str, View]:
-        """The views and, as views with a key, the joins, by name."""
-        return {name: join.view for name, join in self.joined.items()} | self.views
+        """The views and, as views with a key, the joins and the late events, by name."""
+        joins = {name: join.view for name, join in self.joined.items()}
+        return joins | {name: late.view for name, late in self.late_views().items()} | self.views
 
     def addresses(self, namespace: str) -> dict[str, Address]:
         """Where each topic is on the broker, by its declared name.
@@ -233,9 +237,17 @@ class TopicFile(Declaration):
             raise SettingsError(message) from error
         return found
 
-    def late_views(self) -> dict[str, Topic]:
-        """The views of the late events, each with its topic."""
-        return {f"late_{topic.name}": topic for topic in self.events() if topic.lists_late}
+    def late_views(self) -> dict[str, LateEvents]:
+        """The views of the late events, by name."""
+        found = (LateEvents(topic) for topic in self.events() if topic.lists_late)
+        return {late.name: late for late in found}
+
+    @property
+    def late_tables(self) -> dict[str, LateEvents]:
+        """Those of the views of the late events that are tables, because something reads them."""
+        late = self.late_views()
+        kept = {query.view.name for query in self.view_queries} if late else set()
+        return {name: each for name, each in late.items() if name in kept}
 
     def missing_views(self) -> dict[str, tuple[Topic, str]]:
         """The views of the rows whose lookup has found nothing yet, each with its topic and lookup.

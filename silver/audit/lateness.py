@@ -1,9 +1,8 @@
-"""Which events of a topic with a `lateness` are late, and the SQL of the view that lists them.
+"""Which events of a batch are late. `lake/topics/views/late.py` says when an event is late.
 
-An event is late if its event time is before the watermark by more than the lateness. The watermark
-is the latest event time of the messages that were published before it, where no event time counts
-as later than its publish time. Publish times are stored in bronze, so the list does not depend on
-batches, on the order in which partitions are read, or on a replay.
+Publish times are stored in bronze, so the list of late events does not depend on batches, on the
+order in which partitions are read, or on a replay. A count of a batch can only compare with the
+messages that were read by then.
 """
 
 import datetime as dt
@@ -11,12 +10,11 @@ import datetime as dt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.quoting import identifier
 from lake.topics.durations import micros
-from lake.topics.topic import LATE_BY, WATERMARK, Topic, snake_case
+from lake.topics.topic import Topic, snake_case
+from lake.topics.views.late import EPOCH
 from pulsar_spark.schema import ORDER_FIELDS
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 NEVER = -(1 << 62)  # before all instants
 
 
@@ -51,34 +49,3 @@ def late_by(rows: pa.Table, before: dt.datetime | None, lateness: dt.timedelta) 
 
 
 _INSTANT = pa.timestamp("us", "UTC")
-
-
-def late_sql(topic: Topic) -> str:
-    """The query of `silver.late_<topic>` over the topic's enriched events.
-
-    It first finds the watermark at the begin of each hour. The events of an hour are then judged
-    independently of other hours.
-    """
-    at = identifier(snake_case(str(topic.event_time)))
-    names = list(dict.fromkeys([*map(identifier, topic.key_columns), at]))
-    shown = ", ".join(names)
-    earlier = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    in_order = f"PARTITION BY _hour ORDER BY publish_time, position {earlier}"
-    return f"""
-WITH events AS (
-    SELECT {shown}, publish_time, position, date_trunc('HOUR', publish_time) AS _hour,
-        least({at}, publish_time) AS _moved
-    FROM `enriched_{topic.name}` WHERE {at} IS NOT NULL
-),
-hours AS (
-    SELECT _hour AS _begin, max(max(_moved)) OVER (ORDER BY _hour {earlier}) AS _before
-    FROM events GROUP BY _hour
-),
-judged AS (
-    SELECT events.*, greatest(_before, max(_moved) OVER ({in_order})) AS {WATERMARK}
-    FROM events JOIN hours ON _hour = _begin
-)
-SELECT {shown}, {WATERMARK}, (unix_micros({WATERMARK}) - unix_micros({at})) DIV 1000 AS {LATE_BY},
-    publish_time, position
-FROM judged WHERE unix_micros({WATERMARK}) - unix_micros({at}) > {micros(topic.lateness)}
-"""  # noqa: S608 - topic.py checks names

@@ -8,7 +8,7 @@ from lake.tables.arrow import NewRows
 from lake.tables.keys import literal_of
 from lake.tables.lake import Lake
 from lake.tables.table import Table
-from lake.topics.joins import JoinOf
+from lake.topics.views.joins import JoinOf
 from silver.contract.tables import QUARANTINE, RECONCILIATION
 
 OUTCOMES = ("applied", "superseded", "quarantined", "discarded")

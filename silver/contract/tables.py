@@ -11,14 +11,12 @@ from collections.abc import Iterable
 
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, DELETION_VECTORS, TableSpec
-from lake.topics.joins import JoinOf
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
 from lake.topics.topic_file import TopicFile
-from pulsar_spark.schema import ADDED, ENVELOPE, ORDER_FIELDS, Column
+from lake.topics.views.joins import JoinOf
+from lake.topics.views.late import LateEvents
+from pulsar_spark.schema import ADDED, POSITION, Column
 from silver.contract.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
-
-_ENVELOPE_TYPES = {column.name: column.type for column in ENVELOPE}
-POSITION = f"struct<{','.join(f'{name}:{_ENVELOPE_TYPES[name]}' for name in ORDER_FIELDS)}>"
 
 BATCHES = ("arrived_batch", "silver_batch")
 
@@ -343,7 +341,10 @@ def enriched_table(topic: Topic, topics: TopicFile) -> TableSpec:
 
 
 def view_table(view: View, topics: TopicFile) -> TableSpec:
-    """The table of a view with a key (a materialized view), or of a join. Grain: its key."""
+    """The table of a view with a key (a materialized view), or of a join. Grain: its key.
+
+    The late events of a topic are such a view if something reads them as a table.
+    """
     join = topics.joined.get(view.name)
     columns = (
         *(Column(name, kind, f"{name} of the view") for name, kind in view.columns.items()),
@@ -351,6 +352,8 @@ def view_table(view: View, topics: TopicFile) -> TableSpec:
     )
     properties = {**CHANGE_FEED, DELETION_VECTORS: "true"}
     if join is None:
+        if late := topics.late_views().get(view.name):
+            properties |= _protection_of_late(late)
         return TableSpec(
             "silver", view.name, view.description, columns, properties, clustered_by=tuple(view.key)
         )
@@ -382,6 +385,13 @@ def _protection_of_join(join: JoinOf) -> dict[str, str]:
     for topic, named in ((join.left, str), (join.right, join.join.of_right)):
         declared = json.loads(_protection(topic).get(PERSONAL, "{}"))
         found |= {named(column): how for column, how in declared.items()}
+    return {PERSONAL: json.dumps(found)} if found else {}
+
+
+def _protection_of_late(late: LateEvents) -> dict[str, str]:
+    """The property that says what gold sees of late events: what it sees of the topic."""
+    declared = json.loads(_protection(late.topic).get(PERSONAL, "{}"))
+    found = {name: how for name, how in declared.items() if name in late.view.columns}
     return {PERSONAL: json.dumps(found)} if found else {}
 
 

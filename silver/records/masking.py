@@ -73,6 +73,7 @@ def protected_tables(topics: TopicFile) -> list[TableSpec]:
         *(changes_table(topic) for topic in topics.changelogs() if topic.keeps_changes),
         *(enriched_table(topic, topics) for topic in topics.events()),
         *(view_table(join.view, topics) for join in topics.joined.values()),
+        *(view_table(late.view, topics) for late in topics.late_tables.values()),
     ]
 
 

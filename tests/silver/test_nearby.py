@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from lake.topics.joins import Reach
+from lake.topics.views.joins import Reach
 from silver.nearby import MOST_SPANS, Nearby
 
 BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

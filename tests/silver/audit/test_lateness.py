@@ -17,12 +17,14 @@ from silver_lake import SilverLake
 from topic import declared
 
 from lake.tables.spec import bronze_table
+from lake.topics.views.late import LateEvents
 from pulsar_spark.errors import SettingsError
 from pulsar_spark.schema import ORDER_FIELDS
-from silver.audit.lateness import late_by, late_sql
+from silver.audit.lateness import late_by
 from silver.audit.totals import AuditTotals
-from silver.contract.tables import RECONCILIATION
+from silver.contract.tables import PERSONAL, RECONCILIATION, silver_tables
 from silver.rebuild import rebuild
+from silver.records.masking import protected_tables
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.timezone.utc)
 SECOND = dt.timedelta(seconds=1)
@@ -37,6 +39,24 @@ lateness = "5 seconds"
 id = "int"
 startedAt = { type = "timestamp_ms", required = false }
 """
+FOLLOWED = (
+    """
+[publish.late]
+from = "silver.late_calls"
+key = ["id"]
+
+[views.late_hours]
+description = "?"
+key = ["hour"]
+columns = { hour = "timestamp", late = "bigint", worst = "bigint" }
+sql = """
+    + '"""'
+    + """
+SELECT date_trunc('HOUR', started_at) AS hour, count(*) AS late, max(late_by_ms) AS worst
+FROM late_calls GROUP BY date_trunc('HOUR', started_at)
+"""
+    + '"""\n'
+)
 INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -107,11 +127,25 @@ def listed(lake: SilverLake) -> dict[int, Any]:
     """Return what the view of the late events gives for the topic's enriched rows."""
     lake.table("enriched_calls").createOrReplaceTempView("enriched_calls")
     found = {}
-    for row in lake.spark.sql(late_sql(lake.topics.topics["calls"])).collect():
+    for row in lake.spark.sql(LateEvents(lake.topics.topics["calls"]).sql()).collect():
         at, mark = (row[n].astimezone(dt.timezone.utc) for n in ("started_at", "watermark"))
         assert row["late_by_ms"] == (mark - at) // dt.timedelta(milliseconds=1)
         found[row["id"]] = mark, mark - at
     return found
+
+
+def kept(lake: SilverLake) -> dict[int, Any]:
+    """Return what the table of the late events has."""
+    found = {row["id"]: row for row in lake.rows("late_calls")}
+    return {n: (row["watermark"], row["watermark"] - row["started_at"]) for n, row in found.items()}
+
+
+def late_hours(wanted: dict[int, Any]) -> dict[dt.datetime, tuple[int, int]]:
+    found: dict[dt.datetime, list[int]] = {}
+    for mark, gap in wanted.values():
+        hour = (mark - gap).replace(minute=0, second=0, microsecond=0)
+        found.setdefault(hour, []).append(gap // dt.timedelta(milliseconds=1))
+    return {hour: (len(gaps), max(gaps)) for hour, gaps in found.items()}
 
 
 def put(lake: SilverLake, events: list[Published]) -> None:
@@ -150,15 +184,33 @@ def test_the_list_is_the_same_for_any_batches_and_after_a_replay(
     worst = max(row["max_lateness_ms"] for row in lake.rows(RECONCILIATION.name))
     assert worst == max(gap for _, gap in wanted.values()) // dt.timedelta(milliseconds=1)
 
-    # A partition that was read late, and batches that are divided otherwise.
-    other = SilverLake(spark.newSession(), tmp_path / "other", lake.topics)
+    # A partition that was read late, and batches that are divided otherwise. Here, the list is a
+    # table, which a sink and a view with a key read.
+    topics = declared(tmp_path, DECLARED + FOLLOWED)
+    other = SilverLake(spark.newSession(), tmp_path / "other", topics)
     behind = [each for each in events if each.place[-1] == 2]
-    for batch in ([each for each in events if each.place[-1] != 2], behind):
+    ahead = [each for each in events if each.place[-1] != 2]
+    for batch in (ahead, behind[:5], behind[5:]):
         put(other, batch)
         other.refine()
-    assert listed(other) == wanted
+    assert listed(other) == kept(other) == wanted
     rebuild(other.spark, other.lake)
-    assert listed(other) == wanted
+    assert listed(other) == kept(other) == wanted
+
+    # Events that are sent again: the watermark of those after them moves as well.
+    again = [
+        e._replace(at=e.published - 3 * SECOND, place=place(e.place[-1], 500 + e.key))
+        for e in events
+        if e.key in list(wanted)[:3] or e.key in (7, 70)
+    ]
+    events = [e for e in events if e.key not in {each.key for each in again}] + again
+    put(other, again)
+    other.refine()
+    changed = late_model.late(events, BOUND)
+    assert changed != wanted
+    assert kept(other) == changed
+    hours = {row["hour"]: (row["late"], row["worst"]) for row in other.rows("late_hours")}
+    assert hours == late_hours(changed)
 
 
 def test_a_large_batch_is_judged_as_a_small_one(
@@ -171,6 +223,38 @@ def test_a_large_batch_is_judged_as_a_small_one(
     lake.refine()
     [row] = lake.rows(RECONCILIATION.name)
     assert row["late"] == len(late_model.late(events, BOUND))
+
+
+def test_the_list_is_a_table_if_a_sink_or_a_view_with_a_key_reads_it(tmp_path: Path) -> None:
+    plain = '[views.plain]\ndescription = "?"\nsql = "SELECT id FROM late_calls"\n'
+    through = (
+        '[views.last]\ndescription = "?"\nkey = ["id"]\ncolumns = { id = "int" }\n'
+        'sql = "SELECT id FROM plain"\n'
+    )
+    export = (
+        '[export.late]\nfrom = "silver.late_calls"\ntable = "public.late"\nkey = ["id"]\n'
+        'url_env = "DB"\n'
+    )
+    for text, is_table in (("", False), (plain, False), (plain + through, True), (export, True)):
+        topics = declared(tmp_path, DECLARED + text)
+        names = {spec.name for spec in silver_tables(topics)}
+        assert ("late_calls" in names, [*topics.late_tables] != []) == (is_table, is_table), text
+        assert "late_calls" in topics.late_views()
+    bad = export.replace('key = ["id"]', 'key = ["id", "duration"]')
+    with pytest.raises(SettingsError, match="'duration', which is no column of silver.late_calls"):
+        declared(tmp_path, DECLARED + bad)
+
+
+@pytest.mark.parametrize("personal", [True, False])
+def test_gold_sees_of_late_events_what_it_sees_of_the_topic(tmp_path: Path, personal: bool) -> None:
+    text = DECLARED + FOLLOWED
+    if personal:
+        text = text.replace(
+            '"timestamp_ms", required', '"timestamp_ms", personal = "mask", required'
+        )
+    topics = declared(tmp_path, text)
+    [spec] = [spec for spec in protected_tables(topics) if spec.name == "late_calls"]
+    assert spec.properties.get(PERSONAL) == ('{"started_at": "null"}' if personal else None)
 
 
 @pytest.mark.parametrize(

@@ -22,29 +22,35 @@ class ViewQuery:
     reads: tuple[str, ...]
 
 
-def view_queries(views: Mapping[str, View], tables: Collection[str]) -> list[ViewQuery]:
+def view_queries(
+    views: Mapping[str, View], tables: Collection[str], if_read: Collection[str] = ()
+) -> list[ViewQuery]:
     """The queries of the views with a key, each after those of the views that it reads.
 
     Args:
         views: all views, by name.
         tables: the tables that a view with a key may read: changelogs and `enriched_<events>`.
+        if_read: the names of the views that are left out unless another view with a key reads them.
 
     Raises:
         ValueError: a view with a key reads something else, or reads itself through other views, or
             its query cannot be read. The message names the view.
     """
-    return _Reader(views, tables).queries()
+    return _Reader(views, tables, if_read).queries()
 
 
 class _Reader:
-    def __init__(self, views: Mapping[str, View], tables: Collection[str]) -> None:
-        self._views = views
+    def __init__(
+        self, views: Mapping[str, View], tables: Collection[str], if_read: Collection[str]
+    ) -> None:
+        self._views, self._if_read = views, if_read
         self._known = {name.lower(): name for name in (*tables, *views)}
         self._tables = tables
 
     def queries(self) -> list[ViewQuery]:
         reads: dict[str, list[str]] = {}
-        todo = [(view, view) for view in self._views.values() if view.key]
+        first = (view for name, view in self._views.items() if name not in self._if_read)
+        todo = [(view, view) for view in first if view.key]
         while todo:
             view, reader = todo.pop(0)
             if view.name not in reads:

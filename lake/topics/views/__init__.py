@@ -1,0 +1,1 @@
+"""Tables of silver that follow from other tables of silver: declared views, and generated ones."""
