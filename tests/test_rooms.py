@@ -60,6 +60,7 @@ TESTED_BY = {
     "lake/settings/roles.py": "lakehouse/sql/test_users.py",
     "lake/settings/sql.py": "lakehouse/sql/test_guard.py",
     "lake/topics/views/late.py": "silver/audit/test_lateness.py",
+    "lake/topics/misplaced.py": "lake/topics/views/test_joins.py",
     "lake/topics/field_spec.py": "lake/topics/test_topic_file.py",
     "silver/declared.py": "silver/test_schema_change.py",
     "lake/tables/log_store.py": "lake/tables/test_storage.py",

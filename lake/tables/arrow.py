@@ -7,7 +7,7 @@ must not cost more than the batch itself.
 import datetime as dt
 import statistics
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -216,7 +216,13 @@ class ArrowTable:
         return sorted(found[:most], key=itemgetter(COMMIT_VERSION)), len(found) > most
 
     def last_changes(
-        self, since: int, until: int, columns: Sequence[str], key: Sequence[str], most: Most
+        self,
+        since: int,
+        until: int,
+        columns: Sequence[str],
+        key: Sequence[str],
+        most: Most,
+        is_shown: Callable[[pa.Table], pa.ChunkedArray] | None = None,
     ) -> pa.Table | None:
         """The last change of each key in some versions, read from the change feed.
 
@@ -226,6 +232,8 @@ class ArrowTable:
             columns: the columns to read.
             key: those of the columns that identify a row.
             most: the maximum number of rows of the feed, and their maximum size in memory.
+            is_shown: for each of some rows with the columns, whether it counts. The key identifies
+                a row among those that count. Default: all count.
 
         Returns:
             The columns and `_change_type`: `insert` or `update_postimage` for a row that is in the
@@ -235,6 +243,8 @@ class ArrowTable:
         changes = self._feed(since, until, columns, most, preimages=True)
         if changes is None:
             return None
+        if is_shown is not None:
+            changes = changes.filter(is_shown(changes))
         is_new = pc.is_in(changes[CHANGE_TYPE], pa.array(NEW))
         changes = changes.append_column("_is_new", is_new.cast(pa.int8()))
         changes = changes.sort_by([(COMMIT_VERSION, "ascending"), ("_is_new", "ascending")])

@@ -26,14 +26,14 @@ OF_MORE = (exp.Query, exp.Window, exp.AggFunc, exp.UDTF, exp.Star, exp.Alias)
 UNSTABLE = re.compile(r"current_|localtime|session_user|user$|now$|rand|uuid", re.IGNORECASE)
 
 
-def columns_of(sql: str, known: Collection[str]) -> set[str]:
+def columns_of(sql: str, known: Collection[str] | None) -> set[str]:
     """The columns that an expression uses.
 
     Called for each computed field when a topic file is read.
 
     Args:
         sql: the expression, in Spark's SQL.
-        known: the columns that it may use, in lower case.
+        known: the columns that it may use, in lower case; None if they are not known.
 
     Raises:
         ValueError: it is not a deterministic expression over these columns. The text is the rest of
@@ -56,10 +56,11 @@ def columns_of(sql: str, known: Collection[str]) -> set[str]:
     if not isinstance(expression, exp.Condition | exp.Interval | exp.Query | exp.Alias):
         message = "is not one expression"
         raise ValueError(message)
-    for node in expression.walk():
-        _refuse(node, known)
     # The first part is the column; the others are members of a struct.
     found = {column.parts[0].name.lower() for column in expression.find_all(exp.Column)}
+    known = found if known is None else known
+    for node in expression.walk():
+        _refuse(node, known)
     if others := sorted(found - {*known}):
         message = f"uses '{others[0]}', which is not a column of another field of the topic"
         raise ValueError(message)

@@ -41,9 +41,12 @@ class Sink(Declaration):
     """A table whose rows, and all later changes of them, are sent somewhere.
 
     source: the table: `silver.<changelog>`, `silver.enriched_<events>`, `silver.missing_<lookup>`,
-        a view with a key, or a mart.
+        `silver.late_<events>`, a view with a key, or a mart.
     key: columns that identify a row, and are never NULL in a database.
     columns: the columns to send. Default: all but those that silver keeps for itself.
+    where: a condition in Spark's SQL over the table's columns. A row that no longer meets it counts
+        as deleted, and one that begins to meet it as new. A sink to PostgreSQL evaluates it without
+        Spark, so not all of the SQL is possible there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -52,6 +55,7 @@ class Sink(Declaration):
     source: Annotated[str, Field(alias="from", pattern=TABLE)]
     key: Annotated[list[Name], Field(min_length=1)]
     columns: list[Name] = Field(default=[])
+    where: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _names_are_distinct(self) -> "Sink":
@@ -88,8 +92,6 @@ def _checked_deletes(value: Any) -> Any:
 class Publish(Sink):
     """A sink to a Pulsar topic: a changelog of the rows that meet a condition.
 
-    where: a condition in Spark's SQL over the table's columns. A row that no longer meets it is
-        sent as deleted.
     topic: the address, as for topics. Default: the name of the sink.
     partitions: the number of partitions with which the topic is created.
     event_time: the column with the event time. Default: the time of the change.
@@ -97,7 +99,6 @@ class Publish(Sink):
     deletes: how a deleted row is sent: as a message without payload, or with `d` in a field.
     """
 
-    where: Annotated[str, Field(min_length=1)] | None = None
     topic: Annotated[str | None, BeforeValidator(checked_name)] = None
     partitions: Annotated[int, Field(ge=1, le=1024)] = 1
     event_time: Name | None = None

@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
 from lake.topics.address import Address
+from lake.topics.misplaced import Misplaced
 from lake.topics.sink import Export, Publish, Sink
 from lake.topics.topic import OWN_COLUMNS, Topic, hash_column, snake_case
 
@@ -77,6 +78,12 @@ def _check_columns(source: Source, sink: Sink) -> None:
     Raises:
         ValueError: one cannot.
     """
+    kind = "publish" if isinstance(sink, Publish) else "export"
+    if sink.where:
+        try:
+            check_condition(sink, source.columns)
+        except ValueError as error:
+            raise Misplaced((kind, sink.name, "where"), str(error)) from error
     if source.columns is None:
         return
     named = [*sink.key, *sink.columns]
@@ -89,28 +96,32 @@ def _check_columns(source: Source, sink: Sink) -> None:
                 f"columns are {', '.join(sorted(source.columns - OWN_COLUMNS))}"
             )
             raise ValueError(message)
-    if isinstance(sink, Publish) and sink.where:
-        check_condition(sink.name, sink.where, source.columns)
 
 
-def check_condition(name: str, where: str, columns: Iterable[str]) -> None:
+def check_condition(sink: Sink, columns: Iterable[str] | None) -> None:
     """Check the condition of a sink.
 
     Args:
-        name: the name of the sink.
-        where: the condition.
-        columns: the columns that it may use.
+        sink: a sink with a condition.
+        columns: the columns that it may use; None if they are not known yet.
 
     Raises:
-        ValueError: it is not a deterministic condition on one row. The message names the sink.
+        ValueError: it is not a deterministic condition on one row, or cannot be evaluated by such a
+            sink. The message names the sink.
     """
     from lake.topics.computed import columns_of  # few files need a parser of SQL
 
     try:
-        columns_of(where, {column.lower() for column in columns})
+        known = None if columns is None else {column.lower() for column in columns}
+        columns_of(str(sink.where), known)
+        if isinstance(sink, Export):
+            from lake.topics.condition import Condition
+
+            Condition(str(sink.where))
     except ValueError as error:
-        message = f"sink '{name}' has a 'where' that {error}"
+        message = f"sink '{sink.name}' has a 'where' that {error}"
         message = message.replace("a column of another field of the topic", "a column of its table")
+        message = message.replace("an expression of one message", "an expression of one row")
         raise ValueError(message) from error
 
 

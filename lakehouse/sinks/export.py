@@ -27,7 +27,7 @@ from lake.streams.supervisor import Stream
 from lake.tables.arrow import CHANGE_TYPE, NEW, ArrowTable
 from lake.tables.lake import Lake
 from lake.topics.sink import Export
-from lake.topics.sink_source import source_of
+from lake.topics.sink_source import check_condition, source_of
 from lakehouse.sinks.loop import Loop
 from lakehouse.sinks.postgres.bookkeeping import Bookkeeping, Position
 from lakehouse.sinks.postgres.database import (
@@ -46,6 +46,8 @@ from silver.contract.visible import hiding_columns, shown_columns
 
 if TYPE_CHECKING:
     import psycopg
+
+    from lake.topics.condition import Condition
 
 # Of one transaction. More changes are divided by versions, and else compared as a whole.
 MOST = (500_000, 512 << 20)
@@ -134,6 +136,7 @@ class Exporter:
         self._sink = sink
         self._source = lake.named(source.schema, source.table)
         self._missing = source.missing
+        self._where = self._condition()
         self._connection: psycopg.Connection[Any] | None = None
         self._target: Target | None = None
         self._seen: Position | None = None  # the last position that was read or written
@@ -268,8 +271,7 @@ class Exporter:
     def _write_changes(
         self, writer: Writer, target: Target, changes: pa.Table, *, has_refused: bool
     ) -> int:
-        is_new = pc.is_in(changes[CHANGE_TYPE], pa.array(NEW))
-        is_there = pc.and_(is_new, self._is_shown(changes))
+        is_there = pc.is_in(changes[CHANGE_TYPE], pa.array(NEW))
         keys = changes.select(list(target.key))
         if has_refused:
             self._books.forgive(keys)
@@ -310,6 +312,9 @@ class Exporter:
     ) -> tuple[int, pa.Table] | None:
         """The last change of each key in the next versions, as many as fit one transaction.
 
+        Rows that are not sent are left out before and after each change. What is left is the feed
+        of a table that has only the rows that are sent, so their keys identify rows.
+
         Returns:
             The last of the versions, and the changes. None if those of one version are too many, or
             if files of the feed are gone.
@@ -318,7 +323,7 @@ class Exporter:
         names = [*target.columns.names, *self._needed(arrow, target.columns.names)]
         while True:
             try:
-                found = arrow.last_changes(since, until, names, target.key, MOST)
+                found = arrow.last_changes(since, until, names, target.key, MOST, self._is_shown)
             except (DeltaError, OSError, KeyError, pa.ArrowException) as error:
                 log.warning("change feed not read", sink=self._sink.name, why=str(error)[:200])
                 return None
@@ -351,10 +356,13 @@ class Exporter:
         """The columns that tell which rows readers see, as far as they are not exported."""
         hidden = hiding_columns(arrow.names)
         needed = [*hidden, *([self._missing] if self._missing else [])]
-        return [name for name in needed if name not in names]
+        if self._where:
+            used = {*self._where.columns}
+            needed += [name for name in arrow.names if name.lower() in used]
+        return [name for name in dict.fromkeys(needed) if name not in names]
 
     def _is_shown(self, rows: pa.Table) -> pa.ChunkedArray:
-        """For each row, whether readers see it; see `publish_table`."""
+        """For each row, whether it is sent: readers see it, and it meets the condition."""
         found = pa.chunked_array([pa.array([True] * rows.num_rows, pa.bool_())])
         for name in hiding_columns(self._source_names):
             kind = rows[name].type
@@ -362,7 +370,17 @@ class Exporter:
             found = pc.and_(found, pc.invert(pc.fill_null(is_hidden, False)))
         if self._missing:
             found = pc.and_(found, pc.is_null(rows[self._missing]))
+        if self._where:
+            found = pc.and_(found, self._where.holds(rows))
         return found
+
+    def _condition(self) -> Condition | None:
+        """The condition of the sink. Its module is imported only if there is one."""
+        if self._sink.where is None:
+            return None
+        from lake.topics.condition import Condition
+
+        return Condition(self._sink.where)
 
     def _is_at(self, position: Position, arrow: ArrowTable) -> bool:
         return (
@@ -393,6 +411,8 @@ class Exporter:
                         f"no column '{name}'. Its columns are {', '.join(arrow.names)}."
                     )
                     raise SettingsError(message)
+        if self._where:
+            self._check_condition(self._where, arrow)
         columns = arrow.schema(names)
         if self._target is None or self._target.columns != columns:
             if self._connection is None:
@@ -402,10 +422,21 @@ class Exporter:
         self._source_names = arrow.names
         return self._target
 
+    def _check_condition(self, where: Condition, arrow: ArrowTable) -> None:
+        try:
+            check_condition(self._sink, arrow.names)
+            where.check(arrow.schema(arrow.names))
+        except ValueError as error:
+            what = str(error).partition(" has a 'where' that ")[2] or str(error)
+            place = f"export.{self._sink.name}.where"
+            message = f"{place}: the condition on {self._source.full_name} {what}."
+            raise SettingsError(message) from error
+
     def _definition(self, target: Target) -> str:
         """Checksum of what decides the content of the table in the database."""
         kinds = [(each.name, type_name(each.type)) for each in target.columns]
-        given = [self._sink.source, target.key, kinds]
+        given: list[object] = [self._sink.source, target.key, kinds]
+        given += [self._sink.where] if self._sink.where else []
         return sha256(json.dumps(given).encode()).hexdigest()
 
     def _refuse_other_rows(self) -> None:

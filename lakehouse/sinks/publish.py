@@ -99,7 +99,7 @@ def _start(
         changes = changes_of(spark, table, replace(form, where=None))
         if sink.where:
             try:
-                check_condition(sink.name, sink.where, changes.columns)
+                check_condition(sink, changes.columns)
             except ValueError as error:
                 message = f"{lake.settings.topics}: {error}."
                 raise SettingsError(message) from error

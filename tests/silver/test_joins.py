@@ -208,7 +208,7 @@ def kept(lake: SilverLake, name: str) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 def assert_right(lake: SilverLake, sent: list[Message]) -> None:
     for name, rows in expected(sent).items():
-        if name in lake.topics.views.joins:
+        if name in lake.topics.joins:
             assert kept(lake, name) == rows, name
     if "answers_per_call" not in lake.topics.views:
         return

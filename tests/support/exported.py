@@ -32,12 +32,18 @@ class Exported:
     """The table `gold.source` and its copy `public.target`."""
 
     def __init__(
-        self, folder: Path, address: str, key: Sequence[str] = ("id",), more: str = ""
+        self,
+        folder: Path,
+        address: str,
+        key: Sequence[str] = ("id",),
+        more: str = "",
+        where: str | None = None,
     ) -> None:
         os.environ[VARIABLE] = self.address = address
         names = json.dumps(list(key))
-        text = DECLARED.format(name="copy", key=names, variable=VARIABLE) + more
-        self.key = key
+        text = DECLARED.format(name="copy", key=names, variable=VARIABLE)
+        text += (f"where = {json.dumps(where)}\n" if where else "") + more
+        self.key, self.where = key, where
         self.settings: LakeSettings = load_settings(home=folder / "home")
         self.lake = Lake(self.settings, declared(folder, GOOD + text))
         self.path = self.settings.table_path("gold", "source")
@@ -71,8 +77,9 @@ class Exported:
 
     def expected(self, without: Sequence[Any] = ()) -> dict[Any, dict[str, Any]]:
         """Return the rows of the lake by key, read by DuckDB."""
-        files = self.delta.to_pyarrow_dataset()
-        rows = duckdb.sql("SELECT * FROM files").to_arrow_table().to_pylist()
+        files = self.delta.to_pyarrow_dataset().to_table()
+        rows = duckdb.sql(f"SELECT * FROM files WHERE {self.where or True}")
+        rows = rows.to_arrow_table().to_pylist()
         assert files is not None
         found = {self._key_of(row): row for row in rows}
         assert len(found) == len(rows)

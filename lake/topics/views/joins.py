@@ -18,24 +18,12 @@ from pydantic import Field, model_validator
 
 from lake.quoting import identifier
 from lake.topics.durations import Duration, micros
+from lake.topics.misplaced import Misplaced
 from lake.topics.topic import Declaration, Name, Topic, View, hash_column, snake_case, sql_type
 
 NOTHING = dt.timedelta(0)
 SHORTEST_BIN = dt.timedelta(seconds=1)
 OWN = "silver_batch"  # the column that silver adds
-
-
-class Misplaced(ValueError):
-    """An error that a rule has found at one place of a topic file.
-
-    Args:
-        place: the keys that lead there, such as `("joins", "paid", "on")`.
-        what: what is wrong there, and what to do.
-    """
-
-    def __init__(self, place: tuple[str, ...], what: str) -> None:
-        super().__init__(what)
-        self.place = place
 
 
 class Within(Declaration):

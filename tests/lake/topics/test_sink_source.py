@@ -31,6 +31,10 @@ def exported(name: str, more: str = "") -> str:
     return text + f'table = "public.t"\nurl_env = "DB"\n{more}\n'
 
 
+def of_users(more: str) -> str:
+    return exported("a", more).replace("gold.a", "silver.users")
+
+
 @pytest.mark.parametrize(
     ("name", "key", "table", "missing", "made_from"),
     [
@@ -71,6 +75,13 @@ def test_a_mart_is_known_when_it_is_built(tmp_path: Path) -> None:
         (published("silver.users", 'where = "id >"'), "has a 'where' that cannot be parsed"),
         (published("silver.users", 'where = "rand() > id"'), "has a 'where' that calls rand"),
         (published("silver.users", 'where = "count(*) > 1"'), "has a 'where' that"),
+        (published("gold.a", 'where = "rand() > id"'), r":\d+: publish.out.where: .*calls rand"),
+        (of_users('where = "x > 1"'), r":\d+: export.a.where: sink 'a' .* uses 'x'"),
+        (exported("a", "where = \"lower(name) = 'a'\""), "has 'LOWER\\(name\\)', which is not ev"),
+        (exported("a", 'where = "id + 1 > 2"'), "has 'id \\+ 1', .* export a view with a key"),
+        (exported("a", 'where = "id IN (SELECT 1)"'), "sink 'a' has a 'where' that"),
+        (exported("a", 'where = "max(id) > 1"'), "calls max, which is not a known"),
+        (exported("a", 'where = "1 = 1"'), "names no column"),
         (
             published("silver.users", 'topic = "x"') + published("gold.a", 'topic = "x"', name="b"),
             "'out' and 'b' both publish to the topic x.*UNION ALL",

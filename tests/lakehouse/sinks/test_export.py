@@ -5,6 +5,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -377,9 +378,9 @@ def test_whenever_either_side_is_killed_the_database_shows_one_version(
     make: Make, monkeypatch: pytest.MonkeyPatch, side: str, when: str, step: int
 ) -> None:
     """At each point where something is sent, or at each third one."""
-    sink = make()
+    sink = make(where="n <> 9 OR n IS NULL")
     sink.query(TARGET)
-    sink.write(narrow((1, "a", 1), (2, "b", 2), (3, "x", 3)))
+    sink.write(narrow((1, "a", 1), (2, "b", 2), (3, "x", 3), (6, "a", 9), (7, "b", 9)))
     versions = {None: {}, 0: {1: ("a", 1), 2: ("b", 2)}}
     [declared] = sink.lake.topics.export.values()
 
@@ -408,9 +409,9 @@ def test_whenever_either_side_is_killed_the_database_shows_one_version(
 
     if when == "changes":
         run(0)
-        sink.merge(narrow((1, "c", 7), (4, "long", 4), (5, "a", 5)))
-        sink.delta.delete("id = 2")
-        versions[sink.delta.version()] = {1: ("c", 7), 5: ("a", 5)}
+        sink.merge(narrow((1, "c", 7), (4, "long", 4), (5, "a", 5), (6, "b", 6), (7, "c", 9)))
+        sink.merge(narrow((2, "a", 9)))  # no longer meets the condition; 6 begins to
+        versions[sink.delta.version()] = {1: ("c", 7), 5: ("a", 5), 6: ("b", 6)}
     at, newest = 0, sink.delta.version()
     while shown_version(sink) != newest:
         at += step
@@ -631,11 +632,17 @@ def histories(seed: int) -> Iterator[Callable[[Exported], None]]:
         yield rng.choice(kinds)
 
 
+CONDITION = "name = 'a' AND n < 2 OR coalesce(n, 0) = 2 AND NOT name IN ('a', 'b')"
+
+
+@pytest.mark.parametrize("where", [None, CONDITION], ids=["all", "some"])
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(1, 40))]
 )
-def test_after_any_history_the_database_has_the_rows_of_the_lake(make: Make, seed: int) -> None:
-    sink = make()
+def test_after_any_history_the_database_has_the_rows_of_the_lake(
+    make: Make, seed: int, where: str | None
+) -> None:
+    sink = make(where=where)
     sink.write(rows((1, "a"), (2, "b")))
     rng = random.Random(-seed)
     changes = histories(seed)
@@ -645,6 +652,56 @@ def test_after_any_history_the_database_has_the_rows_of_the_lake(make: Make, see
         sink.export()
         sink.assert_equal()
     assert isinstance(sink.delta, DeltaTable)
+
+
+def test_a_key_need_only_identify_the_rows_that_meet_the_condition(make: Make) -> None:
+    """As in a table of versions, of which the current ones are exported."""
+    sink = make(where="n = 0")
+    sink.write(rows((1, "a", 7), (1, "b", 8), (1, "c", 0), (2, "d", 0), (3, "e", 9)))
+    sink.export()
+    sink.assert_equal()
+    sink.delta.update(updates={"n": "7", "name": "'old'"}, predicate="id = 1 AND n = 0")
+    sink.write(rows((1, "new", 0)))
+    sink.delta.update(updates={"name": "'older'"}, predicate="n = 8")  # meets it never
+    sink.delta.update(updates={"n": "0"}, predicate="id = 3")
+    sink.delta.delete("id = 2")
+    with capture_logs() as logs:
+        sink.export()
+    assert not [line for line in logs if line["event"] == "exporting all rows"]
+    sink.assert_equal()
+    assert {key: row["name"] for key, row in sink.actual().items()} == {1: "new", 3: "e"}
+
+
+def test_another_condition_compares_all_rows(make: Make) -> None:
+    sink = make(where="n < 5")
+    sink.write(rows((1, "a", 1), (2, "b", 2), (3, "c", 9)))
+    sink.export()
+    sink = make_again(sink, "n > 1")
+    sink.export()
+    sink.assert_equal()
+    assert sink.actual().keys() == {2, 3}
+
+
+def make_again(sink: Exported, where: str) -> Exported:
+    return Exported(sink.settings.home_dir.parent, sink.address, where=where)
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("m = 1", "export.copy.where: the condition on gold.source uses 'm'"),
+        ("n", "the condition on gold.source has 'n' as a condition, which is a number"),
+        ("n = 'a'", "compares a number with a text"),
+        ("name.x = 1", "uses 'name.x', but 'name' has no members"),
+    ],
+)
+def test_a_condition_that_does_not_fit_the_table_is_refused(
+    make: Make, where: str, says: str
+) -> None:
+    sink = make(where=where)
+    sink.write(rows((1, "a")))
+    with pytest.raises(LakehouseError, match=re.escape(says)):
+        sink.export()
 
 
 def test_the_command_needs_no_java_and_says_why_it_fails(make: Make, tmp_path: Path) -> None:
