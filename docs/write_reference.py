@@ -29,7 +29,7 @@ from lake.topics.changelog_rules import Columns
 from lake.topics.field_spec import FieldSpec
 from lake.topics.lookups import Lookup
 from lake.topics.sink import Export, KindField, Publish
-from lake.topics.topic import CHANGELOG_ONLY, Explode, Rule, Topic, View
+from lake.topics.topic import CHANGELOG_ONLY, Explode, Function, Rule, Topic, View
 from lake.topics.topic_file import TopicFile
 from lake.topics.views.joins import Join, Within
 from lakehouse.cli import app
@@ -49,6 +49,7 @@ TABLES: dict[type[BaseModel], tuple[str, str]] = {
     Rule: ("Rule", "The value of `delete`, `truncate` and `snapshot_end`."),
     Columns: ("Fields of a changelog", "The value of `history` and `ignore_null_updates`."),
     Explode: ("Explode", "The value of `explode`."),
+    Function: ("Function", "`[functions.<name>]`"),
     Join: ("Join", "`[joins.<name>]`"),
     Within: ("Interval", "The value of `within` of a join."),
     View: ("View", "`[views.<name>]`"),
@@ -57,6 +58,7 @@ TABLES: dict[type[BaseModel], tuple[str, str]] = {
     Export: ("Sink to PostgreSQL", "`[export.<name>]`"),
 }
 ENTRY = re.compile(r"^(?P<names>\w+(?:, \w+)*): (?P<text>.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+NAMED = "name of a "
 SUMMARY = re.compile(r"^\* `([\w-]+)`: .*$", re.MULTILINE)
 
 
@@ -163,7 +165,7 @@ def topic_file() -> str:
 def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The keys of a table, as they are written in the file."""
     named = {field.alias or name: field for name, field in model.model_fields.items()}
-    return {key: field for key, field in named.items() if key != "name"}
+    return {key: field for key, field in named.items() if key != "name" and field.repr}
 
 
 def meaning(model: type[BaseModel], key: str) -> str:
@@ -223,11 +225,16 @@ def _value(kind: Any) -> str:
     if origin in (list, tuple):
         return f"list of {_plural(_value(parts[0]))}"
     if origin is dict:
-        return f"table of {_plural(_value(parts[1]))}"
+        return f"table of {_plural(_value(parts[1]).removeprefix(NAMED))}"
     if kind in TABLES:
         title = TABLES[kind][0]
         link = f"[{title[0].lower()}{title[1:]}](#{title.lower().replace(' ', '-')})"
-        return {Columns: f"`true`, `false` or {link}", FieldSpec: f"text or {link}"}.get(kind, link)
+        shown = {
+            Columns: f"`true`, `false` or {link}",
+            FieldSpec: f"text or {link}",
+            Function: NAMED + link,
+        }
+        return shown.get(kind, link)
     names: dict[Any, str] = {
         bool: "`true`, `false`",
         int: "integer",

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from lake.tables.lake import Lake
 from lake.tables.table import Table
 from pulsar_spark.errors import LakehouseError
-from silver.contract.tables import DECLARED, own_tables
+from silver.contract.tables import DECLARED, FUNCTION, own_tables
 
 
 def refuse_changed_declarations(lake: Lake) -> None:
@@ -48,7 +48,16 @@ def changed_declarations(table: Table) -> Iterator[str]:
         return
     known, wanted = json.loads(before), json.loads(now)
     for name in sorted({*known, *wanted}):
-        if known.get(name) != wanted.get(name):
+        if name.startswith(FUNCTION):
+            if name in known and name in wanted and known[name] != wanted[name]:
+                yield (
+                    f"The function of the field '{name.removeprefix(FUNCTION)}' has changed (its "
+                    f"file, 'nulls' or 'of'), but the rows of {table.full_name} were computed by "
+                    "the former one. Undo the change, or rebuild the table from bronze with "
+                    f"`lakehouse replay --table {table.full_name}`, or with what else has changed "
+                    "with `lakehouse up --rebuild`."
+                )
+        elif known.get(name) != wanted.get(name):
             yield (
                 f"'{name}' of the topic of {table.full_name} was {_shown(known.get(name))}, and is "
                 f"now {_shown(wanted.get(name))}, but its rows were made by the former "

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from lake.functions.source import checksum
 from lake.topics.field_type import NAME, FieldType, column_type, field_type
 from lake.topics.nested import checked_path
 
@@ -39,6 +40,43 @@ class Declaration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Function(Declaration):
+    """A function in Python, with which silver computes fields.
+
+    It must be deterministic: the same arguments always give the same result, in any process.
+
+    python: `<module>:<function>`. The module is a file in the folder of the topic file, such as
+        `functions/mail.py` for `functions.mail:domain_of`.
+    nulls: `skip` (default): the result is NULL if an argument is NULL, and the function is not
+        called. `pass`: the function gets None.
+    """
+
+    name: Name
+    python: str
+    nulls: Literal["skip", "pass"] = "skip"
+    # Not from the topic file: the path of the file in its folder, and its text.
+    file: Annotated[str, Field(repr=False)]
+    source: Annotated[str, Field(repr=False)]
+
+    @property
+    def called(self) -> str:
+        """The name of the function in its file."""
+        return self.python.partition(":")[2]
+
+    @property
+    def digest(self) -> str:
+        """A checksum of what decides its results."""
+        return checksum(self.python, self.nulls, self.source)
+
+
+def checked_function(value: Any) -> Any:
+    """Check that the reader of the topic file has found the function that is named."""
+    if not isinstance(value, Function):
+        message = "must be the name of a function that is declared in [functions]"
+        raise ValueError(message)
+    return value
+
+
 class FieldSpec(Declaration):
     """A field of a topic's messages.
 
@@ -52,6 +90,8 @@ class FieldSpec(Declaration):
         `event_time`, `publish_time`, `topic` (the full name on the broker) or `properties.<name>`.
     sql: an expression in Spark's SQL over the columns of the topic's other fields, from which
         silver computes the value. It must be deterministic.
+    function: the function of `[functions]` with which silver computes the value.
+    of: the fields whose values are the arguments of `function`, in order.
     path: the names that lead to the field in the payload, such as `device.geo.lat`. In an envelope,
         they begin in the envelope, as in `source.lsn`. Default: a member of the row with the
         field's name.
@@ -64,22 +104,32 @@ class FieldSpec(Declaration):
     path: Annotated[tuple[str, ...], BeforeValidator(checked_path)] | None = None
     from_message: Annotated[str, BeforeValidator(_part_of_message)] | None = None
     sql: Annotated[str, Field(min_length=1)] | None = None
+    function: Annotated[Function, BeforeValidator(checked_function)] | None = None
+    of: list[Name] = Field(default=[])
 
     @model_validator(mode="after")
     def _comes_from_one_place(self) -> "FieldSpec":
-        places = [name for name in ("path", "from_message", "sql") if getattr(self, name)]
+        elsewhere = ("path", "from_message", "sql", "function")
+        places = [name for name in elsewhere if getattr(self, name)]
         if len(places) > 1:
             message = (
                 f"has '{places[0]}' and '{places[1]}', but a value is in one place; remove one"
             )
             raise ValueError(message)
-        if self.sql and self.absent is not None:
-            message = (
-                "has 'sql' and 'absent'; let the expression be NULL instead, such as by nullif"
-            )
+        if bool(self.function) != bool(self.of):
+            message = "needs 'function' and 'of', the fields that are its arguments, together"
             raise ValueError(message)
-        if self.sql and any(each.name == "timestamp_ms" for _, _, each in self.kind.scalars()):
-            message = "has 'sql', so it has no form in JSON; its type is 'timestamp'"
+        how = "sql" if self.sql else "function"
+        if self.is_computed and self.absent is not None:
+            remedy = (
+                "the expression be NULL instead, such as by nullif"
+                if self.sql
+                else "it return None"
+            )
+            message = f"has '{how}' and 'absent'; let {remedy}"
+            raise ValueError(message)
+        if self.is_computed and any(s.name == "timestamp_ms" for _, _, s in self.kind.scalars()):
+            message = f"has '{how}', so it has no form in JSON; its type is 'timestamp'"
             raise ValueError(message)
         if not self.kind.is_scalar and (self.from_message or self.absent is not None):
             place = "from_message" if self.from_message else "absent"
@@ -104,7 +154,12 @@ class FieldSpec(Declaration):
     @property
     def is_in_payload(self) -> bool:
         """Whether the payload has the field. A key may also be in the message key."""
-        return self.from_message is None and self.sql is None
+        return self.from_message is None and not self.is_computed
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether silver computes the value from other fields."""
+        return self.sql is not None or self.function is not None
 
     @property
     def message_property(self) -> str | None:

@@ -154,6 +154,10 @@ def exploded(topic: Topic) -> Iterator[str]:
         if spec.absent is not None or spec.personal == "hash":
             option = "'absent'" if spec.absent is not None else "personal = 'hash'"
             yield f"has '{name}' with {option}, which fields in the elements cannot have"
+        if topic.explode.function and any(
+            s.name == "timestamp_ms" for _, _, s in spec.kind.scalars()
+        ):
+            yield f"has '{name}' in rows of a function, which have no JSON; its type is 'timestamp'"
     for name in topic.computed_fields:
         with contextlib.suppress(ValueError):  # reported by `computed`
             if used := {*topic.computed_from(name)} & {index, *within}:

@@ -21,7 +21,7 @@ def of_the_message(topic: Topic) -> Iterator[str]:
             yield f"has '{parts[part]}' and '{name}' from the same part of the message"
         if part:
             parts[part] = name
-    if not any(spec.is_in_payload for spec in topic.fields.values()):
+    if not topic.payload_fields:
         yield "has no field in the payload, so nothing of the payload would be read"
     for name in topic.key_in_message_key:
         if name in parts.values() and [name] != topic.key:
@@ -76,7 +76,8 @@ def computed(topic: Topic) -> Iterator[str]:
         try:
             sources = topic.computed_from(name)
         except ValueError as error:
-            yield f"has '{name}', whose 'sql' {error}"
+            how = "sql" if topic.fields[name].sql else "of"
+            yield f"has '{name}', whose '{how}' {error}"
             return
         for source in sources:
             yield from _told(topic, name, source)

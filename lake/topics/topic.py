@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from lake.functions.source import count_of
 from lake.topics.address import checked_names, checked_pattern, checked_start
 from lake.topics.changelog_rules import Columns, changelog_rules, checked_columns
 from lake.topics.durations import Age, Duration
@@ -17,7 +18,9 @@ from lake.topics.field_spec import PROPERTIES as PROPERTIES
 from lake.topics.field_spec import TIMES as TIMES
 from lake.topics.field_spec import Declaration as Declaration
 from lake.topics.field_spec import FieldSpec as FieldSpec
+from lake.topics.field_spec import Function as Function
 from lake.topics.field_spec import Name as Name
+from lake.topics.field_spec import checked_function
 from lake.topics.field_spec import sql_type as sql_type
 from lake.topics.field_type import DECIMAL as DECIMAL
 from lake.topics.field_type import FieldType
@@ -63,10 +66,38 @@ class Explode(Declaration):
     path: the names that lead to the array. Fields whose path goes on from there are read from the
         elements.
     index: the field with the number of the element, from 0. It is a part of the key.
+    function: instead of `path`, the function of `[functions]` that makes the array from a message.
+        Fields whose path begins with the name of the function are read from the elements.
+    of: the fields whose values are the arguments of `function`, in order.
     """
 
-    path: Annotated[tuple[str, ...], BeforeValidator(checked_path)]
+    path: Annotated[tuple[str, ...], BeforeValidator(checked_path)] = ()
     index: Name
+    function: Annotated[Function, BeforeValidator(checked_function)] | None = None
+    of: list[Name] = Field(default=[])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begins_with_the_function(cls, data: Any) -> Any:
+        """Let the path of the elements begin with the name of the function."""
+        if isinstance(data, dict) and isinstance(data.get("function"), Function):
+            if "path" in data:
+                message = "has 'path' and 'function', but the array comes from one of them"
+                raise ValueError(message)
+            return {**data, "path": [data["function"].name]}
+        return data
+
+    @model_validator(mode="after")
+    def _has_an_array(self) -> "Explode":
+        if not self.path:
+            message = (
+                "needs 'path', the names that lead to the array, or a 'function' that makes it"
+            )
+            raise ValueError(message)
+        if bool(self.function) != bool(self.of):
+            message = "needs 'function' and 'of', the fields that are its arguments, together"
+            raise ValueError(message)
+        return self
 
 
 class Rule(Declaration):
@@ -540,16 +571,19 @@ class Topic(Declaration):
     def payload_fields(self) -> dict[str, FieldSpec]:
         """The fields that are read from the payload."""
         index = self.explode and self.explode.index
-        fields = self.fields.items()
-        return {name: spec for name, spec in fields if spec.is_in_payload and name != index}
+        made = self.element_fields if self.explode and self.explode.function else ()
+        return {
+            name: spec
+            for name, spec in self.fields.items()
+            if spec.is_in_payload and name != index and name not in made
+        }
 
     @property
     def element_fields(self) -> dict[str, FieldSpec]:
         """The fields that are read from the elements of the array that is exploded."""
         if self.explode is None:
             return {}
-        path = self.explode.path
-        fields = self.payload_fields.items()
+        path, fields = self.explode.path, self.fields.items()
         return {name: spec for name, spec in fields if (spec.path or ())[: len(path)] == path}
 
     @property
@@ -560,7 +594,13 @@ class Topic(Declaration):
         within = {*self.element_fields, self.explode.index}
         fields = {name: spec for name, spec in self.fields.items() if name not in within}
         array = FieldType("array", (("", self._element(self.element_fields)),))
-        fields[ELEMENTS] = FieldSpec(type=str(array), path=self.explode.path, required=False)
+        function = self.explode.function
+        where = (
+            {"function": function, "of": self.explode.of}
+            if function
+            else {"path": self.explode.path}
+        )
+        fields[ELEMENTS] = FieldSpec(type=str(array), required=False, **where)
         key = [name for name in self.key if name not in within]
         return self.model_copy(update={"fields": fields, "key": key, "explode": None})
 
@@ -621,7 +661,8 @@ class Topic(Declaration):
     @property
     def computed_fields(self) -> dict[str, FieldSpec]:
         """The fields that silver computes from the others."""
-        return {name: spec for name, spec in self.fields.items() if spec.sql}
+        made = self.element_fields if self.explode and self.explode.function else ()
+        return {n: spec for n, spec in self.fields.items() if spec.is_computed or n in made}
 
     def computed_from(self, name: str) -> list[str]:
         """The fields from which a field is computed, sorted.
@@ -629,10 +670,34 @@ class Topic(Declaration):
         Raises:
             ValueError: the expression is not one that silver can compute; see `columns_of`.
         """
+        known = {snake_case(n): n for n, spec in self.fields.items() if not spec.is_computed}
+        spec: FieldSpec | Explode = self.fields[name]
+        if self.explode and self.explode.function and name in self.element_fields:
+            spec = self.explode
+        if spec.function:
+            return sorted({*self._arguments(spec.function, spec.of, [*known.values()])})
         from lake.topics.computed import columns_of  # few files need a parser of SQL
 
-        known = {snake_case(n): n for n, spec in self.fields.items() if not spec.sql}
         return sorted(known[column] for column in columns_of(str(self.fields[name].sql), known))
+
+    def _arguments(self, function: Function, of: list[str], known: Collection[str]) -> list[str]:
+        """The arguments of a function, after a check that it can be called."""
+        for each in of:
+            if each not in known:
+                message = f"names '{each}', which is not another field of the topic, or is computed"
+                raise ValueError(message)
+        least, most = count_of(function.source, function.called)
+        if len(of) < least or (most is not None and len(of) > most):
+            takes = (
+                f"{least}"
+                if least == most
+                else f"at least {least}"
+                if most is None
+                else (f"{least} to {most}")
+            )
+            message = f"has {len(of)} arguments, but {function.python} takes {takes}"
+            raise ValueError(message)
+        return of
 
     @property
     def message_fields(self) -> dict[str, FieldSpec]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, model_validator
 
+from lake.functions.source import read_source
 from lake.topics.address import Address, declared_address, full_name, refuse_equal
 from lake.topics.lookups import lookup_rules
+from lake.topics.misplaced import Misplaced
 from lake.topics.sink import Export, Publish
 from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
-from lake.topics.topic import Declaration, Name, Topic, View
+from lake.topics.topic import Declaration, Function, Name, Topic, View
 from lake.topics.views.joins import Join, JoinOf
 from lake.topics.views.late import LateEvents
 from pulsar_spark.errors import SettingsError
@@ -41,6 +43,7 @@ class TopicFile(Declaration):
     """All topics of a lake, the joins and views of silver's tables, and the sinks, by name.
 
     topics: the topics by name.
+    functions: functions in Python by name.
     joins: interval joins by name.
     views: views over silver's tables by name.
     publish: sinks to topics by name.
@@ -50,6 +53,7 @@ class TopicFile(Declaration):
     """
 
     topics: dict[Name, Topic]
+    functions: dict[Name, Function] = Field(default={})
     joins: dict[Name, Join] = Field(default={})
     views: dict[Name, View] = Field(default={})
     publish: dict[Name, Publish] = Field(default={})
@@ -58,14 +62,19 @@ class TopicFile(Declaration):
 
     @model_validator(mode="before")
     @classmethod
-    def _name_declarations(cls, data: Any) -> Any:
+    def _name_declarations(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, dict):
             return data
         named = {
             kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
-            for kind in ("topics", "joins", "views", "publish", "export")
+            for kind in ("topics", "functions", "joins", "views", "publish", "export")
             if isinstance(found := data.get(kind), dict)
         }
+        if "functions" in named:
+            folder = (info.context or {}).get("folder")
+            made = named["functions"] = _with_sources(named["functions"], folder)
+            if topics := named.get("topics"):
+                named["topics"] = {n: _with_functions(n, x, made) for n, x in topics.items()}
         return {**data, **named}
 
     @model_validator(mode="after")
@@ -280,6 +289,52 @@ class TopicFile(Declaration):
         return [topic for topic in self.topics.values() if topic.kind == "events"]
 
 
+def _with_sources(declared: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
+    """The functions, each with the text of its file."""
+    found: dict[str, Any] = {}
+    for name, given in declared.items():
+        if not isinstance(given, dict):
+            found[name] = given
+            continue
+        for own in {"file", "source"} & given.keys():
+            raise Misplaced(("functions", name, own), "unknown key")
+        python = given.get("python")
+        if not isinstance(python, str):
+            what = "needs 'python', such as \"functions.mail:domain_of\""
+            raise Misplaced(("functions", name, "python"), what)
+        try:
+            file, source = read_source(folder, python)
+        except ValueError as error:
+            raise Misplaced(("functions", name, "python"), str(error)) from error
+        try:
+            found[name] = Function.model_validate({**given, "file": file, "source": source})
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = "unknown key" if first["type"] == "extra_forbidden" else first["msg"]
+            raise Misplaced(("functions", name, *map(str, first["loc"])), what) from error
+    return found
+
+
+def _with_functions(topic: str, data: Any, functions: Mapping[str, Any]) -> Any:
+    """A topic whose fields, and whose `explode`, have the functions that they name."""
+
+    def resolved(place: tuple[str, ...], part: Any) -> Any:
+        called = part.get("function") if isinstance(part, dict) else None
+        if not isinstance(called, str):
+            return part
+        if called not in functions:
+            what = f"'{called}' is not declared in [functions], which has {', '.join(functions)}"
+            raise Misplaced(("topics", topic, *place), what)
+        return {**part, "function": functions[called]}
+
+    if not isinstance(data, dict) or not isinstance(fields := data.get("fields"), dict):
+        return data
+    made = {"fields": {name: resolved(("fields", name), each) for name, each in fields.items()}}
+    if "explode" in data:
+        made["explode"] = resolved(("explode",), data["explode"])
+    return {**data, **made}
+
+
 def _line_of(text: str, place: Sequence[str]) -> str:
     """The line of a key, such as `:12`: within its section of the file, else that of the header."""
     lines = text.splitlines()
@@ -309,7 +364,8 @@ def load_topics(path: Path) -> TopicFile:
     """
     try:
         text = path.expanduser().read_text(encoding="utf-8")
-        return TopicFile.model_validate(tomllib.loads(text))
+        context = {"folder": path.expanduser().parent}
+        return TopicFile.model_validate(tomllib.loads(text), context=context)
     except OSError as error:
         message = (
             f"{path}: cannot read the topic file ({error.strerror}). Name another with --topics."

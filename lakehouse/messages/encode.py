@@ -219,7 +219,7 @@ def sent_fields(topic: Topic) -> list[str]:
     return [
         name
         for name, spec in topic.fields.items()
-        if name == chosen or (spec.from_message not in UNSENT and not spec.sql)
+        if name == chosen or (spec.from_message not in UNSENT and not spec.is_computed)
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lake.settings.settings import SHOP_DBT, SHOP_TOPICS, LakeSettings
+from lake.topics.topic_file import load_topics
 from lakehouse.operate.backup_store import Backup, BackupStore
 from pulsar_spark.errors import SettingsError
 
@@ -17,6 +18,8 @@ LEFT_OUT = {"__pycache__", ".git", ".lakehouse"}
 
 def project_files(settings: LakeSettings, project: Path) -> tuple[dict[str, Path], dict[str, str]]:
     """The files of a project, and where what is outside its folder will be.
+
+    They are the settings, the topic file with the files of its functions, and the dbt project.
 
     What is shipped with the lakehouse is left out, because every installation has it.
 
@@ -40,6 +43,9 @@ def project_files(settings: LakeSettings, project: Path) -> tuple[dict[str, Path
             moved[setting] = str(name)
         found = [place] if place.is_file() else _below(place)
         files |= {str(name / file.relative_to(place)): file for file in found}
+        if setting == "topics":
+            own = {function.file for function in load_topics(place).functions.values()}
+            files |= {str(name.parent / file): place.parent / file for file in sorted(own)}
     return files, moved
 
 

@@ -9,6 +9,7 @@ and NULL comes first.
 import json
 from collections.abc import Iterable
 
+from lake.functions.source import checksum
 from lake.tables.lake import Lake
 from lake.tables.spec import APPEND_ONLY, CHANGE_FEED, DELETION_VECTORS, TableSpec
 from lake.topics.topic import Topic, View, hash_column, snake_case, sql_type
@@ -19,6 +20,8 @@ from pulsar_spark.schema import ADDED, POSITION, Column
 from silver.contract.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
 
 BATCHES = ("arrived_batch", "silver_batch")
+
+FUNCTION = "function."  # begins the names of the fields in DECLARED that functions compute
 
 # Property: for each personal column, what gold sees of it (macros/protected.sql): `mask`, `null`,
 # `hash` (in a column of its own), or, within the row of a lookup, nothing (`leave out`).
@@ -151,9 +154,15 @@ def _declared(topic: Topic, history: list[str] | None = None) -> dict[str, str]:
     if topic.snapshot_end:
         found["snapshot_end"] = topic.snapshot_end.model_dump()
     if topic.explode:
-        found["explode"] = topic.explode.model_dump(mode="json")
+        explode, of_function = topic.explode, {"function", "of"}
+        found["explode"] = explode.model_dump(mode="json", exclude=of_function)
+        if explode.function:
+            found[f"{FUNCTION}{explode.index}"] = checksum(explode.function.digest, *explode.of)
     for name, lookup in topic.lookups.items():
         found[f"lookups.{name}"] = lookup.model_dump()
+    for name, spec in topic.computed_fields.items():
+        if spec.function:
+            found[f"{FUNCTION}{name}"] = checksum(spec.function.digest, *spec.of)
     return {DECLARED: json.dumps(found, sort_keys=True)}
 
 

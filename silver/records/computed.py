@@ -1,20 +1,34 @@
-"""Computes the fields that a topic file declares with `sql`, from the decoded fields of a message.
+"""Computes the fields that a topic file declares with `sql` or `function`, from decoded fields.
 
 An expression that fails for a message must not fail the batch, so the message is rejected with a
 reason. Spark evaluates each expression within `TryEval`, which is NULL if anything in it throws.
-SQL has no function that does this for any expression, so the class is used directly.
+SQL has no function that does this for any expression, so the class is used directly. Functions in
+Python are called for all rows of an Arrow array at once (`lake/functions/calls.py`).
 """
 
 from collections.abc import Iterable
 from typing import Any, cast
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructType
 
+from lake.functions.calls import FunctionCalls
 from lake.settings.pseudonyms import PseudonymSecret
 from lake.topics.field_type import FieldType
-from lake.topics.topic import FieldSpec, Topic, hash_column, snake_case, sql_type
+from lake.topics.topic import (
+    ELEMENTS,
+    FieldSpec,
+    Function,
+    Topic,
+    hash_column,
+    snake_case,
+    sql_type,
+)
 from pulsar_spark.errors import SettingsError
 from silver.contract.columns import REASON
 from silver.contract.tables import field_columns, own_columns
@@ -34,12 +48,18 @@ class Computed:
         is_written, reasons = F.col(REASON).isNull() & ~F.col("is_deleted"), F.col(REASON)
         for name, spec in topic.computed_fields.items():
             column, attempt = snake_case(name), f"_try_{snake_case(name)}"
-            self._tries[attempt] = F.when(is_written, _tried(_result(spec)))
+            tried = F.when(is_written, _tried(_result(spec))) if spec.sql else None
+            self._tries[attempt] = _called(topic, spec, is_written) if tried is None else tried
             found = F.col(f"{attempt}.value")
             is_accepted = found.isNull() | ~_is_out_of_range(found, spec)
             value = self._values[column] = F.when(is_accepted, found)
             failed = is_written & (F.col(attempt).isNull() | ~is_accepted)
-            failure = F.lit(f"field '{name}' cannot be computed as {spec.type}")
+            shown = f"field '{name}'" if name != ELEMENTS else "the array to explode"
+            failure = F.lit(f"{shown} cannot be computed as {spec.type}")
+            if spec.function:
+                why = F.col(f"{attempt}.failure")
+                failed, text = failed | why.isNotNull(), f"{shown} cannot be computed: "
+                failure = F.when(why.isNull(), failure).otherwise(F.concat(F.lit(text), why))
             reasons = F.coalesce(reasons, F.when(failed, failure))
             if spec.required:
                 missing = F.when(is_written & found.isNull(), F.lit(f"field '{name}' is missing"))
@@ -65,14 +85,15 @@ class Computed:
 
 
 def check_expressions(spark: SparkSession, topics: Iterable[Topic]) -> None:
-    """Check that Spark accepts the expressions of all computed fields.
+    """Check that Spark accepts the expressions of all computed fields, and load all functions.
 
     Called before messages are decoded: when silver starts, and by commands that decode.
 
     Raises:
-        SettingsError: Spark refuses one, such as for the type of an argument.
+        SettingsError: Spark refuses one, such as for the type of an argument, or the file of a
+            function cannot be loaded.
     """
-    for topic in topics:
+    for topic in (each.whole for each in topics):
         if not topic.computed_fields:
             continue
         computed = {snake_case(name) for name in topic.computed_fields}
@@ -80,6 +101,9 @@ def check_expressions(spark: SparkSession, topics: Iterable[Topic]) -> None:
         ddl = ", ".join(f"`{column.name}` {column.type}" for column in given)
         rows = spark.createDataFrame([], ddl)
         for name, spec in topic.computed_fields.items():
+            if spec.function:
+                _calls(topic, spec).load()
+                continue
             try:
                 rows.select(_result(spec))
             except AnalysisException as error:
@@ -100,6 +124,35 @@ def _is_out_of_range(value: Column, spec: FieldSpec) -> Column:
 
 def _result(spec: FieldSpec) -> Column:
     return F.expr(str(spec.sql)).cast(sql_type(spec))
+
+
+def _called(topic: Topic, spec: FieldSpec, is_wanted: Column) -> Column:
+    """A struct with the fields `value` and `failure`, made by the function of a field."""
+    calls = _calls(topic, spec)
+
+    def call(wanted: pa.Array, *arguments: pa.Array) -> pa.Array:
+        return calls.results(wanted, *arguments)
+
+    columns = [F.col(snake_case(name)) for name in spec.of]
+    kind = f"struct<value:{sql_type(spec)},failure:string>"
+    return cast(Column, arrow_udf(call, kind)(is_wanted, *columns))  # type: ignore[call-overload]
+
+
+def _calls(topic: Topic, spec: FieldSpec) -> FunctionCalls:
+    function = cast(Function, spec.function)
+    return FunctionCalls(
+        function.called,
+        function.file,
+        function.source,
+        [_arrow_type(topic.fields[name]) for name in spec.of],
+        _arrow_type(spec),
+        skips_nulls=function.nulls == "skip",
+    )
+
+
+def _arrow_type(spec: FieldSpec) -> pa.DataType:
+    [field] = cast(StructType, StructType.fromDDL(f"a {sql_type(spec)}")).fields
+    return to_arrow_type(field.dataType, timezone="UTC")
 
 
 def _tried(value: Column) -> Column:

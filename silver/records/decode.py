@@ -46,7 +46,7 @@ class Decoder:
         """
         self._exploded = Exploded(topic, topic.explode) if topic.explode else None
         topic = topic.whole
-        sent = [name for name, spec in topic.fields.items() if not spec.sql]
+        sent = [name for name, spec in topic.fields.items() if not spec.is_computed]
         own = {"_deletes": _deletes(topic), "_truncates": _truncates(topic), **_present(topic)}
         self._computed = Computed(topic, secret)
         self._steps = [*steps(topic, schemas), own]

@@ -34,7 +34,7 @@ def reason(topic: Topic) -> Column:
     for place, is_none in no_objects(topic).items():
         reasons = reasons.when(~F.col("_empty") & is_none, F.lit(f"'{shown(place)}' is no object"))
     for name, spec in topic.fields.items():
-        if not spec.sql:  # `computed.py` has the reasons of the others
+        if not spec.is_computed:  # `computed.py` has the reasons of the others
             reasons = _field_reasons(reasons, topic, name)
     if topic.envelope:  # the side that is not used may have any form
         return reasons

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import httpx
 import psutil
+import pyarrow as pa
 import pyspark
 import pytest
 from deltalake import DeltaTable
 from live_shop import until
 from s3_server import SECRET
 
-from lake.settings.settings import LakeSettings, load_settings
+from lake.settings.settings import SHOP_TOPICS, LakeSettings, load_settings
 from lake.streams.checkpoint import claim, newest_batch
 from lake.tables.lake import Lake
 from lake.tables.storage import open_table
@@ -73,6 +74,7 @@ class Cluster:
                 "PYSPARK_PYTHON": sys.executable,
                 "LAKEHOUSE_HOME": str(settings.home),
                 "LAKEHOUSE_LAKE": settings.tables,
+                "LAKEHOUSE_TOPICS": str(settings.topics),
                 **({"LAKEHOUSE_S3_ENDPOINT": settings.s3_endpoint} if settings.s3_endpoint else {}),
                 "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
                 "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,
@@ -188,9 +190,26 @@ def published(settings: LakeSettings, folder: Path) -> Counts:
     return counts
 
 
+def with_a_function(folder: Path) -> Path:
+    """Write the shop's topic file with a function, whose file is not sent with the jobs."""
+    called = '{ type = "string", personal = "mask", function = "provider", of = ["emailAddress"] }'
+    text = SHOP_TOPICS.read_text().replace(
+        "[topics.users.fields]", f"[topics.users.fields]\nprovider = {called}"
+    )
+    (folder / "own").mkdir(parents=True)
+    (folder / "own" / "mail.py").write_text(
+        "def provider(mail):\n    return mail.rpartition('@')[2]\n"
+    )
+    (folder / "topics.toml").write_text(
+        f'{text}\n[functions.provider]\npython = "own.mail:provider"\n'
+    )
+    return folder / "topics.toml"
+
+
 def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     broker: Broker, settings: LakeSettings, cluster: Cluster, wheel: Path, tmp_path: Path
 ) -> None:
+    settings = settings.model_copy(update={"topics": with_a_function(tmp_path / "project")})
     counts = published(settings, tmp_path / "shop")
     options = ("--jars", cluster.jars, "--py-files", str(wheel))
     with cluster.running(settings, "bronze", *options, job=["--available-now"]) as bronze:
@@ -212,6 +231,10 @@ def test_the_layers_run_on_a_cluster_and_finish_their_batch_when_told_to_stop(
     assert newest_batch(settings, "silver") == 0
     enriched = DeltaTable(settings.table_path("silver", "enriched_orders"))
     assert enriched.to_pyarrow_table().num_rows == counts.orders
+    state = DeltaTable(settings.table_path("silver", "users_state"))
+    users = pa.table(state.scan(columns=["email_address", "provider"])).to_pylist()
+    assert len(users) == counts.users
+    assert all(row["provider"] == row["email_address"].split("@")[-1] for row in users)
     executors = cluster.executors()
     assert len(executors) > 2 * WORKERS, "another executor replaces the killed one"
     have_wheel = sum(wheel.name in files for files in executors)

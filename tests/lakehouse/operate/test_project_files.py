@@ -16,13 +16,24 @@ from lakehouse.operate.project_files import (
 )
 from pulsar_spark.errors import SettingsError
 
+TOPICS = """
+[functions.same]
+python = "own.same:same"
+[topics.t]
+kind = "events"
+key = ["id"]
+fields = { id = "long", text = "string" }
+"""
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     files = {
         "lakehouse.toml": 'topics = "topics.toml"\n',
-        "topics.toml": "topics",
+        "topics.toml": TOPICS,
+        "own/same.py": "def same(value): return value",
+        "own/other.py": "left out",
         "dbt/dbt_project.yml": "name: x",
         "dbt/models/a.sql": "select 1",
         "dbt/models/logs/b.sql": "select 2",
@@ -67,7 +78,7 @@ def test_settings_topics_and_dbt_are_restored_into_an_empty_folder(
     settings = load_settings(topics=project / "topics.toml", dbt_project=project / "dbt")
     files, moved = project_files(settings, project)
     wanted = {
-        *("lakehouse.toml", "topics.toml", "dbt/dbt_project.yml"),
+        *("lakehouse.toml", "topics.toml", "own/same.py", "dbt/dbt_project.yml"),
         *("dbt/models/a.sql", "dbt/models/logs/b.sql"),
     }
     assert {*files} == wanted
@@ -89,6 +100,7 @@ def test_files_outside_the_project_get_a_place_within_it(project: Path, tmp_path
     assert moved == {"topics": "topics/topics.toml", "dbt_project": "dbt_project/dbt"}
     assert {*files} == {
         "topics/topics.toml",
+        "topics/own/same.py",
         "dbt_project/dbt/dbt_project.yml",
         "dbt_project/dbt/models/a.sql",
         "dbt_project/dbt/models/logs/b.sql",
@@ -115,7 +127,7 @@ def test_an_interrupted_restore_of_the_project_goes_on(project: Path, tmp_path: 
     store, backup = backed_up(tmp_path, project_files(settings, project)[0])
     target = tmp_path / "interrupted"
     target.mkdir()
-    (target / "topics.toml").write_text("topics")
+    (target / "topics.toml").write_text(TOPICS)
     written = restore_project(store, backup, target)
     assert "topics.toml" not in written
     assert written[-1] == "lakehouse.toml" or (target / "lakehouse.toml").exists()

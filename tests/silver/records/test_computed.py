@@ -15,12 +15,16 @@ from topic import declared
 
 from lake.settings.pseudonyms import PseudonymSecret, keyed_hash
 from lake.topics.topic import Topic
-from pulsar_spark.errors import SettingsError
+from lake.topics.topic_file import TopicFile
+from lakehouse.operate.plan import silver_steps
+from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.schema import ENVELOPE_DDL
+from silver.part import outdated
 from silver.quarantine import Selection, replay
 from silver.rebuild import rebuild
 from silver.records.computed import check_expressions
 from silver.records.decode import Decoder
+from silver.refine import QUERY
 
 FIELDS = """[topics.t.fields]
 id = "long"
@@ -62,6 +66,74 @@ def plans(request: pytest.FixtureRequest, spark: SparkSession) -> Any:
     yield
     for name, mode in zip(names, before, strict=True):
         spark.conf.set(name, str(mode))
+
+
+FUNCTIONS = """
+[functions.host]
+python = "own.mail:host"
+[functions.label]
+python = "own.mail:label"
+nulls = "pass"
+"""
+MAIL = """
+def host(mail):
+    return mail.split("@")[1]
+
+def label(mail, n, at):
+    if n == 7:
+        return n
+    return {"mail": mail, "n": n, "hours": [] if at is None else [at.hour, at.utcoffset().seconds]}
+"""
+CALLED = (
+    'host = { type = "string", required = false, function = "host", of = ["eMail"] }',
+    'label = { type = "struct<mail: string, n: int, hours: array<int>>", required = false, '
+    'function = "label", of = ["eMail", "n", "at"] }',
+)
+
+
+def with_functions(folder: Path, options: str, *fields: str, source: str = MAIL) -> TopicFile:
+    (folder / "own").mkdir(exist_ok=True)
+    (folder / "own" / "mail.py").write_text(source)
+    text = f'{FUNCTIONS}[topics.t]\nkey = ["id"]\n{options}\n{FIELDS}'
+    return declared(folder, text + "\n".join([*fields, *CALLED]))
+
+
+def test_functions_compute_fields_and_reject_only_what_they_fail_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    secret = PseudonymSecret(file=str(tmp_path / "secret"))
+    hashed = 'h = { type = "string", required = false, function = "host", of = ["eMail"], '
+    topic = with_functions(
+        *(tmp_path, 'kind = "changelog"\ndelete = { field = "n", equals = 0 }'),
+        'low = { type = "string", required = false, sql = "lower(e_mail)" }',
+        hashed + 'personal = "hash" }',
+    ).topics["t"]
+    rows = decoded(
+        *(spark, topic),
+        {"id": 1, "eMail": "Ada@B.org", "n": 5, "at": "2026-01-05T23:00:00+01:00"},
+        {"id": 2},
+        {"id": 3, "eMail": "nobody", "n": 1},
+        {"id": 4, "eMail": "nobody", "n": 0},
+        {"id": 5, "eMail": "a@b", "n": 7},
+        {"id": 6, "eMail": "nobody", "n": "x"},
+        secret=secret,
+    )
+    label = {"mail": "Ada@B.org", "n": 5, "hours": [22, 0]}
+    names = ("low", "host", "label", "h_hash", "_reason")
+    assert [rows[0][name] for name in names] == [
+        *("ada@b.org", "B.org", label, keyed_hash(secret.read(), b"B.org"), None)
+    ]
+    none = {"mail": None, "n": None, "hours": []}
+    assert [rows[1][name] for name in names] == [None, None, none, None, None]
+    raised = "cannot be computed: host raised IndexError in own/mail.py, line 3"
+    assert [row["_reason"] for row in rows[2:]] == [
+        f"field 'h' {raised}",
+        None,  # a delete
+        "field 'label' cannot be computed: label returned a value of the type int",
+        "field 'n' is not of type int",
+    ]
+    assert (rows[3]["is_deleted"], rows[3]["host"]) == (True, None)
 
 
 def test_values_are_computed_from_fields_of_the_message(
@@ -225,6 +297,47 @@ def test_an_expression_that_spark_refuses_is_named_before_silver_reads_anything(
         topics = declared(tmp_path, text)
         with pytest.raises(SettingsError, match=f"cannot compute the field 'bad' .*'t': .*{says}"):
             check_expressions(spark, topics.topics.values())
+
+
+def test_a_changed_function_is_refused_until_its_table_is_rebuilt(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    options = 'kind = "changelog"\nhistory = true'
+    lake = SilverLake(spark, tmp_path, with_functions(tmp_path, options))
+    sent = [json_message("t", n, id=n, eMail=mail) for n, mail in enumerate(["a@x", "b", "c@z@y"])]
+    lake.put(sent)
+    lake.refine()
+
+    def hosts(table: str = "t_state") -> dict[int, str | None]:
+        return {row["id"]: row["host"] for row in lake.rows(table)}
+
+    assert hosts() == hosts("t_history") == {0: "x", 2: "z"}
+    [row] = lake.refused()
+    assert row["reason"].endswith("host raised IndexError in own/mail.py, line 3")
+
+    # The function is corrected: what it has computed before would be different.
+    corrected = MAIL.replace("[1]", "[-1]")
+    lake.topics = with_functions(tmp_path, options, source=corrected)
+    says = "'host' has changed .* the rows of silver.t_state .* `lakehouse replay --table silver.t"
+    with pytest.raises(LakehouseError, match=says):
+        lake.refine()
+    steps = [(step.table, step.what, step.is_refused) for step in silver_steps(lake.lake)]
+    assert ("silver.t_state", "refused", True) in steps
+    [part] = outdated(lake.lake, QUERY)
+    assert part.made == ("silver.t_state", "silver.t_history")
+    rebuild(lake.spark, lake.lake, part=part)
+    assert hosts() == hosts("t_history") == {0: "x", 1: "b", 2: "y"}
+    assert lake.refused() == []
+    assert [*outdated(lake.lake, QUERY)] == []
+    lake.refine()
+
+
+def test_a_file_that_cannot_be_loaded_is_named_before_silver_reads_anything(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    topics = with_functions(tmp_path, 'kind = "events"', source="import nothing_known\n" + MAIL)
+    with pytest.raises(SettingsError, match="own/mail.py, line 1: cannot be loaded: ModuleNotFou"):
+        check_expressions(spark, topics.topics.values())
 
 
 def test_a_rejected_message_is_applied_once_its_expression_is_corrected(

@@ -11,9 +11,12 @@ from pyspark.sql import SparkSession
 from silver_lake import SilverLake
 from topic import declared
 
-from pulsar_spark.errors import LakehouseError
+from lake.topics.topic_file import TopicFile
+from lakehouse.messages.encode import sent_fields
+from pulsar_spark.errors import LakehouseError, SettingsError
 from silver.contract.tables import enriched_table
 from silver.quarantine import Selection, replay
+from silver.rebuild import rebuild
 
 TOPICS = """
 [topics.people]
@@ -177,3 +180,120 @@ def test_rows_from_before_would_need_a_number(spark: SparkSession, tmp_path: Pat
     known = enriched_table(old.topics["sales"], old).struct()
     with pytest.raises(LakehouseError, match="'line' .* does not exist, and older rows would need"):
         enriched_table(new.topics["sales"], new).missing(known)
+
+
+WORDS = """
+[functions.words]
+python = "own.text:words"
+[topics.notes]
+kind = "events"
+key = ["id", "nr"]
+message_key = "id"
+explode = { function = "words", of = ["text", "tags"], index = "nr" }
+[topics.notes.fields]
+id = "long"
+nr = "int"
+text = { type = "string", required = false }
+tags = { type = "array<string>", required = false }
+word = { type = "string", path = "words.word" }
+firstAt = { type = "timestamp", path = "words.where.first_at", required = false }
+cost = { type = "decimal(5,2)", path = "words.where.cost", required = false }
+"""
+SPLIT = """
+import datetime
+from decimal import Decimal
+
+def words(text, tags):
+    if text == "none":
+        return None
+    found = [{"word": None if word == "-" else word} for word in text.split()]
+    for word in found:
+        if tags:
+            at = datetime.datetime(2026, 1, 1, 12, len(tags), tzinfo=datetime.timezone.utc)
+            word["where"] = {"first_at": at, "cost": Decimal(len(tags)) / 4}
+    return found + [None] if text == "null" else found[0] if text == "one" else found
+"""
+
+
+def test_each_element_that_a_function_makes_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
+    def topics(source: str) -> TopicFile:
+        (tmp_path / "own").mkdir(exist_ok=True)
+        (tmp_path / "own" / "text.py").write_text(source)
+        return declared(tmp_path, WORDS)
+
+    lake = SilverLake(spark, tmp_path / "lake", topics(SPLIT))
+    texts = ["a b a", "", None, "none", 5, "null", "x -", "one", "c", "many tags", "d e"]
+    sent: list[Any] = [{"id": n, "text": text, "tags": []} for n, text in enumerate(texts)]
+    sent[9]["tags"] = ["t"] * 99
+    sent[10]["tags"] = ["t"] * 3
+    sent.append({"id": 0, "text": "z", "tags": []})  # fewer words, sent later
+    for n, each in enumerate(sent):
+        payload = json.dumps(each).encode()
+        lake.put([Message("notes", Position(1, n, 0, 0), None, payload)])
+    lake.refine()
+
+    def found() -> dict[tuple[int, int], tuple[Any, ...]]:
+        names = ("word", "first_at", "cost")
+        rows = lake.rows("enriched_notes")
+        return {
+            (row["id"], row["nr"]): tuple(str(row[n]) for n in names if row[n] is not None)
+            for row in rows
+        }
+
+    three = ("2026-01-01 12:03:00+00:00", "0.75")
+    expected = {
+        **{(0, 0): ("z",), (0, 1): ("b",), (0, 2): ("a",), (8, 0): ("c",)},
+        **{(10, 0): ("d", *three), (10, 1): ("e", *three)},
+    }
+    assert found() == expected
+    raised = "the array to explode cannot be computed: words "
+    assert {row["position"].entry: row["reason"] for row in lake.refused()} == {
+        4: "field 'text' is not of type string",
+        5: "words[1] is null",
+        6: "field 'word' is missing: words[1]",
+        7: f"{raised}returned a value of the type dict",
+        9: f"{raised}raised ValueError in own/text.py, line 11",
+    }
+    columns = ("messages_in", "applied", "superseded", "quarantined")
+    assert [lake.audited(name)["notes"] for name in columns] == [12, 4, 3, 5]
+
+    # What the function made before belongs to the table until it is rebuilt.
+    lake.topics = topics(SPLIT.replace('"-"', '"c"'))
+    with pytest.raises(LakehouseError, match="The function of the field 'nr' has changed"):
+        lake.refine()
+    rebuild(spark, lake.lake)
+    del expected[8, 0]
+    assert found() == expected | {(6, 0): ("x",), (6, 1): ("-",)}
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "says"),
+    [
+        ('"words", of', '"wrods", of', ":8: topics.notes.explode: 'wrods' is not declared in"),
+        (', of = ["text", "tags"]', "", ":8: .*needs 'function' and 'of'"),
+        ("index", 'path = "a", index', ":8: .*has 'path' and 'function', but the array comes"),
+        ('function = "words", of = ["text", "tags"], ', "", ":8: .*needs 'path', .* or a 'func"),
+        ('"tags"]', '"tags", "id"]', "has 3 arguments, but own.text:words takes 2"),
+        ('"tags"]', '"word"]', "computes 'word' from 'word', which is in an element"),
+        ('"string", path', '"timestamp_ms", path', "in rows of a function, which have no JSON"),
+        ('text = { type = "string"', 'text = { type = "string", personal = "keep"', "is personal"),
+        ('kind = "events"', 'kind = "changelog"', "only events can have 'explode'"),
+    ],
+)
+def test_a_function_that_cannot_make_rows_is_refused(
+    tmp_path: Path, was: str, becomes: str, says: str
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "text.py").write_text(SPLIT)
+    assert was in WORDS
+    with pytest.raises(SettingsError, match=says):
+        declared(tmp_path, WORDS.replace(was, becomes, 1))
+
+
+def test_elements_of_a_function_are_not_in_the_payload(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "text.py").write_text(SPLIT)
+    topic = declared(tmp_path, WORDS).topics["notes"]
+    assert [*topic.payload_fields] == sent_fields(topic) == ["id", "text", "tags"]
+    assert [*topic.element_fields] == ["word", "firstAt", "cost"]
+    assert topic.row_tree.keys() == {"id", "text", "tags"}
