@@ -160,9 +160,8 @@ class Proof:
         kind = values.type
         is_text = any(is_kind(kind) for is_kind in TEXTS)
         if is_text:
-            found = (
-                v.encode() if isinstance(v, str) else v for v in values.drop_null().to_pylist()
-            )
+            texts = (v for v in values.to_pylist() if v is not None)
+            found = (v.encode() if isinstance(v, str) else v for v in texts)
             yield from self._in_text(b"\n".join(found), where)
         if self._names_people(path, where):
             wanted = pa.array([*self._person.pseudonyms])

@@ -68,6 +68,42 @@ def test_a_table_takes_over_the_rows_of_another(
     assert other.files().rows == 1
 
 
+ALL_TYPES = """
+  1 AS id, true AS b, 2S AS s, 'o''brien ü' AS t, X'00ff' AS x, 1.5F AS f, double('NaN') AS d,
+  12345678901234567890.12BD AS n, date '0001-01-02' AS day,
+  timestamp '9999-12-31 23:59:59.999999' AS at, array(named_struct('k', 'v', 'w', string(NULL)), NULL) AS a,
+  map('k', array(1, NULL)) AS m, named_struct('at', timestamp '1969-01-01', 'x', X'01') AS st
+"""
+
+
+def test_rows_of_a_small_table_are_those_that_spark_reads(
+    spark: SparkSession, settings: LakeSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without the rows that a deletion vector hides. A larger table is read by Spark."""
+    table = Lake(settings).table(TableSpec("silver", "all_types", "A table", ()))
+    place = f"delta.`{table.path}`"
+    spark.sql(
+        f"CREATE TABLE {place} USING delta TBLPROPERTIES (delta.enableDeletionVectors = true) AS "
+        f"SELECT {ALL_TYPES}"
+    )
+    names = spark.read.format("delta").load(table.path).columns
+    others = ", ".join(f"NULL AS {name}" for name in names[1:])
+    for statement in (
+        f"INSERT INTO {place} SELECT 2 AS id, {others} UNION ALL SELECT 3, {others}",
+        f"DELETE FROM {place} WHERE id = 3",
+    ):
+        spark.sql(statement)
+        wanted, found = spark.read.format("delta").load(table.path), table.rows(spark)
+        assert found.schema.simpleString() == wanted.schema.simpleString()
+        assert sorted(map(repr, found.collect())) == sorted(map(repr, wanted.collect()))
+        assert found.inputFiles() == [], "read by Spark"
+    with monkeypatch.context() as patch:
+        patch.setattr("lake.tables.arrow.SMALL_ROWS", 1)
+        assert len(table.rows(spark).inputFiles()) == 2
+    spark.sql(f"DELETE FROM {place}")
+    assert table.rows(spark).collect() == []
+
+
 @pytest.mark.parametrize("has_vectors", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_the_feed_is_exact_unless_a_version_changes_rows_by_deletion_vectors_only(
     spark: SparkSession, settings: LakeSettings, has_vectors: bool
