@@ -299,7 +299,7 @@ class KeptView:
         rows, others = (_as_table(each, kinds) for each in (changed, gone))
         if not old:
             own.append(rows)
-        elif own.rewrites_little(pa.concat_tables([rows, others]).select(self._view.key)):
+        elif own.rewrites_little(pa.concat_tables([rows, others]), self._view.key):
             own.upsert(rows, self._view.key, others)
         else:
             marked = [(*row, False) for row in changed] + [(*row, True) for row in gone]

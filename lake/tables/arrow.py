@@ -22,9 +22,10 @@ from lake.tables.spec import APPEND_ONLY, DELETION_VECTORS
 
 FEW_FILES = 32
 SMALL_ROWS, SMALL_BYTES = 5_000, 1 << 20
-# How many bytes a change may write again of the files that it touches. Spark takes seconds, but
-# writes less if the table has deletion vectors. At a change a second, this is at most 22 GB a day.
-MOST_REWRITTEN = 256 << 10
+# How many bytes a change may write again of the files that it touches, and how many for each byte
+# of its own. Spark takes seconds, but writes less if the table has deletion vectors. At a change of
+# a few rows a second, this is at most 22 GB a day.
+MOST_REWRITTEN, REWRITTEN_FOR_EACH = 256 << 10, 10
 MOST_WITHOUT_VECTORS = 32 << 20
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
@@ -334,12 +335,14 @@ class ArrowTable:
         target.when_matched_delete().execute()
         write_checksum(self._delta)
 
-    def rewrites_little(self, keys: pa.Table) -> bool:
-        """Whether `upsert` can write rows with these keys, and writes few others again for it.
+    def rewrites_little(self, rows: pa.Table, key: Sequence[str]) -> bool:
+        """Whether `upsert` can write these rows, and writes few others again for it.
 
         Args:
-            keys: the columns that identify a row.
+            rows: the rows, or only the columns of their key.
+            key: the columns that identify a row.
         """
+        keys = rows.select(list(key))
         if not all(is_found_by(column) for column in keys.columns):
             return False
         files, first, name = files_of(self._delta), keys.column(0), keys.column_names[0]
@@ -353,8 +356,8 @@ class ArrowTable:
             )
             sizes = sizes.filter(pc.fill_null(is_near, True))  # a file may have no statistics
         has_vectors = self.configuration(DELETION_VECTORS) == "true"
-        most = MOST_REWRITTEN if has_vectors else MOST_WITHOUT_VECTORS
-        return int(pc.sum(sizes).as_py() or 0) <= most
+        most = max(MOST_REWRITTEN, REWRITTEN_FOR_EACH * rows.nbytes)
+        return int(pc.sum(sizes).as_py() or 0) <= (most if has_vectors else MOST_WITHOUT_VECTORS)
 
     def upsert(self, rows: pa.Table, key: Sequence[str], gone: pa.Table | None = None) -> None:
         """Insert rows, or write them in place of those with the same key, in one commit.

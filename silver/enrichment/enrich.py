@@ -216,7 +216,9 @@ def _write_directly(
     """
     keys, direct = enriched.topic.key_columns, enriched.direct
     came = records.select(keys).limit(FEW + 1).toArrow()
-    is_little = few(came.num_rows) and direct.finds_by(keys[0]) and direct.rewrites_little(came)
+    is_little = (
+        few(came.num_rows) and direct.finds_by(keys[0]) and direct.rewrites_little(came, keys)
+    )
     if not is_little:
         return False
     compared = ["position", "missing_lookups", *_moving(lookups)]

@@ -74,8 +74,7 @@ def _apply_small(
     known = find(changes[key].combine_chunks())[key].combine_chunks()
     is_known = pc.is_in(changes[key], known)
     updates, new = changes.filter(is_known), changes.filter(pc.invert(is_known))
-    keys = updates.select([key])
-    if updates.num_rows and _can_compare(updates, topic) and direct.rewrites_little(keys):
+    if updates.num_rows and _is_little(updates, direct, topic):
         later = _later(updates, direct, topic)
         if later.num_rows:
             direct.upsert(pa.concat_tables([later, new]), [key])
@@ -87,9 +86,10 @@ def _apply_small(
         direct.append(new)
 
 
-def _can_compare(rows: pa.Table, topic: Topic) -> bool:
-    """Whether the order of rows is the same outside Spark: NaN is a number only there."""
-    return not any(pa.types.is_floating(rows[name].type) for name in topic.order_columns)
+def _is_little(updates: pa.Table, direct: ArrowTable, topic: Topic) -> bool:
+    """Whether rows can be compared and written without Spark, where NaN is no number."""
+    is_same = not any(pa.types.is_floating(updates[name].type) for name in topic.order_columns)
+    return is_same and direct.rewrites_little(updates, topic.key_columns)
 
 
 def _later(updates: pa.Table, direct: ArrowTable, topic: Topic) -> pa.Table:

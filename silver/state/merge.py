@@ -68,7 +68,7 @@ def write_difference(
         direct = table.arrow
         if not rows.num_rows:
             return
-        if few(rows.num_rows) and direct.rewrites_little(rows.select(list(key))):
+        if few(rows.num_rows) and direct.rewrites_little(rows, key):
             is_gone, rows = rows[GONE], rows.drop_columns([GONE])
             direct.upsert(rows.filter(pc.invert(is_gone)), key, rows.filter(is_gone))
             return

@@ -71,7 +71,8 @@ def test_a_table_takes_over_the_rows_of_another(
 ALL_TYPES = """
   1 AS id, true AS b, 2S AS s, 'o''brien ü' AS t, X'00ff' AS x, 1.5F AS f, double('NaN') AS d,
   12345678901234567890.12BD AS n, date '0001-01-02' AS day,
-  timestamp '9999-12-31 23:59:59.999999' AS at, array(named_struct('k', 'v', 'w', string(NULL)), NULL) AS a,
+  timestamp '9999-12-31 23:59:59.999999' AS at,
+  array(named_struct('k', 'v', 'w', string(NULL)), NULL) AS a,
   map('k', array(1, NULL)) AS m, named_struct('at', timestamp '1969-01-01', 'x', X'01') AS st
 """
 
