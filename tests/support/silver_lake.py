@@ -65,6 +65,13 @@ class LakeReader:
         """The rows of the quarantine in the order of their positions."""
         return sorted(self.rows("quarantine"), key=lambda row: row["position"].order)
 
+    def updated(self, name: str) -> list[int]:
+        """How many rows each merge into a table has updated, by Spark or by delta-rs."""
+        history = DeltaTable(self.settings.table_path("silver", name)).history()
+        merges = [x["operationMetrics"] for x in history if x["operation"] == "MERGE"]
+        names = ("num_target_rows_updated", "numTargetRowsUpdated")
+        return [int(metrics[each]) for metrics in merges for each in names if each in metrics]
+
     def audited(self, column: str = "messages_in", condition: str | None = None) -> Counter[str]:
         """Sums of a column of the audit by topic."""
         sums: Counter[str] = Counter()
