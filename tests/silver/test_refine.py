@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from silver_lake import PUBLISHED, SilverLake
 
 from lake.streams.checkpoint import BatchSpan, source_offsets
+from lake.tables import arrow
 from lake.topics.topic_file import TopicFile
 from pulsar_spark.schema import ENVELOPE_DDL
 from silver.records import batch_stats
@@ -58,14 +59,26 @@ def history(seed: int, length: int) -> list[Message]:
 def test_any_batch_split_with_disorder_and_duplicates_gives_the_models_tables(
     lake: SilverLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This holds for small and large batches, in any sequence of the two (invariants 2 and 7)."""
+    """This holds for small and large batches, in any sequence of the two (invariants 2 and 7).
+
+    Small ones are written by delta-rs, or by Spark if files are large.
+    """
     rng = random.Random(1)
     messages = [*history(1, 150), *(message("orders", 200 + m, 1, b"") for m in range(3))]
-    cuts = [0, *sorted(rng.sample(range(1, len(messages)), 2)), len(messages)]
+    cuts = [0, *sorted(rng.sample(range(1, len(messages)), 3)), len(messages)]
     batches = [messages[begin:end] for begin, end in itertools.pairwise(cuts)]
     model = LakeModel()
-    for number, small in ((0, 1000), (2, 0), (1, 1000)):
+    limits = arrow.MOST_REWRITTEN, arrow.MOST_WITHOUT_VECTORS
+    for number, small, (most, most_copied) in (
+        (0, 1000, limits),
+        (3, 0, limits),
+        (2, 1000, (-1, -1)),
+        (1, 1000, limits),
+    ):
         monkeypatch.setattr(batch_stats, "FEW", small)
+        monkeypatch.setattr(arrow, "MOST_REWRITTEN", most)
+        monkeypatch.setattr(arrow, "MOST_WITHOUT_VECTORS", most_copied)
+        monkeypatch.setattr(arrow, "REWRITTEN_FOR_EACH", 0)
         batch = batches[number]
         rng.shuffle(batch)
         lake.put(batch)
