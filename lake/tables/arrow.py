@@ -362,7 +362,8 @@ class ArrowTable:
     def upsert(self, rows: pa.Table, key: Sequence[str], gone: pa.Table | None = None) -> None:
         """Insert rows, or write them in place of those with the same key, in one commit.
 
-        The change feed shows each row as it was and as it is. Called only if `rewrites_little`.
+        The change feed has each changed row as it was before and as it is now. Call this only if
+        `rewrites_little` is true for the rows.
 
         Args:
             rows: the rows, with the table's columns and distinct keys.

@@ -214,8 +214,10 @@ class Table:
         The newest rows of a small table are read at once, without Spark. Delta's reader takes
         a second for each version that it has not seen, whatever the size of the table.
         """
-        if version is None and self.arrow.is_small():
-            return spark.createDataFrame(self.arrow.everything())
+        if version is None:
+            direct = self.arrow
+            if direct.is_small():
+                return spark.createDataFrame(direct.everything())
         reader = spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)

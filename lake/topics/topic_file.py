@@ -164,7 +164,7 @@ class TopicFile(Declaration):
         return self
 
     def replacing(self, topics: dict[str, Topic]) -> TopicFile:
-        """This file with other topics, from which everything else is derived anew.
+        """A copy of this file with other topics. What follows from the topics is computed again.
 
         Args:
             topics: the topics by name. They are not checked again.

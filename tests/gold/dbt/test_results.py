@@ -74,7 +74,7 @@ SAFE = {
 def test_only_messages_that_hold_no_values_are_told(
     result: tuple[str, str, str | None], kept: str | bool
 ) -> None:
-    """`kept`: what is told, or true if the message is."""
+    """`kept` is the text that is shown, or True if the whole message is shown."""
     kind, status, message = result
     node = NodeResult("m", kind, status, 1.0, message, None)
     expected = message if kept is True else kept
