@@ -36,7 +36,7 @@ from silver.audit.snapshots import SilverSnapshot
 from silver.contract.tables import view_table
 from silver.nearby import Nearby
 from silver.records.batch_stats import FEW, few
-from silver.state.merge import all_of
+from silver.state.merge import GONE, merge_difference
 from silver.view_plan import Opened, ViewPlan, plan_view, reason_of
 from silver.view_sources import differing, registered, sources_of
 from silver.views import refusal
@@ -304,8 +304,8 @@ class KeptView:
         else:
             marked = [(*row, False) for row in changed] + [(*row, True) for row in gone]
             kind = StructType([*schema.fields]).add("silver_batch", LongType())
-            kind = kind.add("_is_deleted", BooleanType())
-            self._merge(spark, spark.createDataFrame(marked, kind), nearby)
+            kind = kind.add(GONE, BooleanType())
+            self._merge(spark.createDataFrame(marked, kind), nearby)
 
     def _found(
         self, own: ArrowTable, by: str, values: Iterable[Any], nearby: Nearby | None = None
@@ -391,7 +391,7 @@ class KeptView:
                 *(F.coalesce(f"new.`{name}`", f"old.`{name}`").alias(name) for name in names),
                 *(f"new.`{name}`" for name in self._view.columns if name not in names),
                 F.lit(batch_id).cast("bigint").alias("silver_batch"),
-                F.col("new").isNull().alias("_is_deleted"),
+                F.col("new").isNull().alias(GONE),
                 "times",
             )
             .persist()
@@ -399,24 +399,15 @@ class KeptView:
         try:
             for row in changes.where("times > 1").take(1):
                 raise self._twice(row.asDict())
-            self._merge(spark, changes.drop("times"), nearby)
+            self._merge(changes.drop("times"), nearby)
         finally:
             changes.unpersist()
 
-    def _merge(self, spark: SparkSession, changes: DataFrame, nearby: Nearby | None = None) -> None:
-        values = all_of(changes.drop("_is_deleted"))
+    def _merge(self, changes: DataFrame, nearby: Nearby | None = None) -> None:
         same = match(self._view.key, "<=>")
         if nearby:  # the same rows match, but Delta need not search the other files
             same += f" AND {nearby.written('t')}"
-        (
-            self._table.spark(spark)
-            .alias("t")
-            .merge(changes.alias("s"), same)
-            .whenMatchedDelete(condition="s._is_deleted")
-            .whenMatchedUpdate(set=values)
-            .whenNotMatchedInsert(values=values)
-            .execute()
-        )
+        merge_difference(self._table, changes, same)
 
     def _key_of(self, row: Mapping[str, Any]) -> Key:
         return _values(row, self._view.key)

@@ -75,18 +75,29 @@ def write_difference(
     source = source.persist()  # the MERGE reads it twice
     try:
         if not source.isEmpty():
-            values = all_of(source.drop(GONE))
-            (
-                table.spark(source.sparkSession)
-                .alias("t")
-                .merge(source.alias("s"), match(key, equals))
-                .whenMatchedDelete(condition=f"s.{GONE}")
-                .whenMatchedUpdate(set=values)
-                .whenNotMatchedInsert(condition=f"NOT s.{GONE}", values=values)
-                .execute()
-            )
+            merge_difference(table, source, match(key, equals))
     finally:
         source.unpersist()
+
+
+def merge_difference(table: Table, source: DataFrame, same: str) -> None:
+    """Write a difference by Spark's MERGE.
+
+    Args:
+        table: the table.
+        source: the rows, as for `write_difference`.
+        same: the condition that a row `t` of the table has the key of a row `s` of the source.
+    """
+    values = all_of(source.drop(GONE))
+    (
+        table.spark(source.sparkSession)
+        .alias("t")
+        .merge(source.alias("s"), same)
+        .whenMatchedDelete(condition=f"s.{GONE}")
+        .whenMatchedUpdate(set=values)
+        .whenNotMatchedInsert(condition=f"NOT s.{GONE}", values=values)
+        .execute()
+    )
 
 
 def comparable(column: str, kind: str) -> str:
