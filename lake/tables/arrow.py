@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from lake.tables.checksums import write_checksum
-from lake.tables.keys import is_found_by, literal_of, same_key
+from lake.tables.keys import in_range, is_found_by, literal_of, same_key
 from lake.tables.log import TableFiles, files_of, newest, oldest
 from lake.tables.spec import APPEND_ONLY, DELETION_VECTORS
 
@@ -113,8 +113,7 @@ class ArrowTable:
         first, name = keys.column(0), keys.column_names[0]
         if not self.finds_by(name):
             return False
-        low, high = (literal_of(value.as_py()) for value in pc.min_max(first).values())
-        between = f'"{name}" >= {low} AND "{name}" <= {high}'
+        between = in_range(f'"{name}"', first)
         if len(self._delta.file_uris(file_pruning_predicate=between)) > FEW_FILES:
             return False
         near = pa.table(self._delta.scan(keys.column_names, predicate=between))

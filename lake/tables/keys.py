@@ -43,9 +43,19 @@ def same_key(keys: pa.Table) -> str:
         for part, values in parts.items()
     ]
     if not first.null_count and (pa.types.is_integer(first.type) or pa.types.is_string(first.type)):
-        low, high = (literal_of(each.as_py()) for each in pc.min_max(first).values())
-        found.append(f't."{name}" >= {low} AND t."{name}" <= {high}')
+        found.append(in_range(f't."{name}"', first))
     return " AND ".join(found)
+
+
+def in_range(column: str, values: pa.ChunkedArray) -> str:
+    """The condition that a column is between the least and the greatest of some values.
+
+    Args:
+        column: the column, quoted.
+        values: integers or texts.
+    """
+    low, high = (literal_of(each.as_py()) for each in pc.min_max(values).values())
+    return f"{column} >= {low} AND {column} <= {high}"
 
 
 def literal_of(value: int | str | dt.date) -> str:
