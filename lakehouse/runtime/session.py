@@ -8,6 +8,8 @@ import secrets
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
@@ -29,6 +31,7 @@ CHECKPOINT_FILES = (
 RAW_LOCAL_FILES = "org.apache.hadoop.fs.local.RawLocalFs"
 
 SPARK_JARS = "spark"
+LAST = "SPARK_DIST_CLASSPATH"  # what Spark puts at the end of its class path
 DEFAULTS = str(SPARK_CONF / "spark-defaults.conf")
 # Spark generates huge methods for a MERGE.
 FLAGS = ("-XX:+UseParallelGC", "-XX:-UsePerfData", "-XX:-DontCompileHugeMethods")
@@ -51,14 +54,9 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     prepare_spark(settings)
     # Its folder would be on the class path, where a cache of classes must not find a folder.
     os.environ.pop("SPARK_CONF_DIR")
-    class_path = [f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(DEFAULTS)} pyspark-shell"
     own = _own_scratch(settings)
-    if _loads_classes(settings):
-        classes = classes_folder(settings)
-        classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are missing
-        class_path.append(str(classes))
     options = [
         f"-Djava.io.tmpdir={own}",
         f"-Dderby.stream.error.file={own}/derby.log",
@@ -67,13 +65,13 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
     ]
     quoted = " ".join(map(_option, options))
     java_options = f"{quoted} {' '.join(FLAGS)} {settings.java_options}"
-    session = (
+    builder = (
         SparkSession.builder.master("local[*]")
         .appName(name)
         .config("spark.driver.memory", settings.driver_memory)
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config(CLASS_PATH, ":".join(class_path))
+        .config(CLASS_PATH, f"{fetch_jars(settings, SPARK_JARS)}/*")
         .config(map={**spark_options(settings)})
         .config("spark.hadoop.fs.s3a.buffer.dir", str(own))
         .config("spark.driver.extraJavaOptions", java_options)
@@ -92,8 +90,9 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
         # The tasks of streams and owners go first.
         .config("spark.scheduler.mode", "FAIR")
         .config("spark.scheduler.allocation.file", str(SPARK_CONF / "fairscheduler.xml"))
-        .getOrCreate()
     )
+    with _class_path_end(settings):
+        session = builder.getOrCreate()
     try:
         # First, because Spark copies Hive's settings when the catalog is first used.
         connect(session, settings)
@@ -107,20 +106,34 @@ def build_session(settings: LakeSettings, name: str) -> SparkSession:
 def spark_cache(settings: LakeSettings) -> Path | None:
     """The ahead-of-time cache for these settings, as `cache_file`.
 
-    None if the class path holds more than what the training (`lakehouse/warm_up.py`) needs itself.
-
     Raises:
         JarError: a jar could not be fetched.
     """
-    if jar_groups(settings) != (SPARK_JARS,) or _loads_classes(settings):
-        return None
     folders = [fetch_jars(settings, SPARK_JARS), Path(pyspark.__file__).with_name("jars")]
     return cache_file(settings, "spark", folders, [*FLAGS, settings.java_options])
 
 
-def _loads_classes(settings: LakeSettings) -> bool:
-    """Whether Java must find classes of ours in a folder on its class path."""
-    return settings.sql_authentication != "none"
+@contextmanager
+def _class_path_end(settings: LakeSettings) -> Iterator[None]:
+    """Start Java with what only some sessions need at the end of its class path.
+
+    These are the jars for a bucket and a metastore, and the folder of our compiled classes. Java
+    uses a cache only if the class path begins with that of the training, and Spark puts
+    `SPARK_DIST_CLASSPATH` behind its own jars.
+    """
+    before = os.environ.get(LAST)
+    own = [before, *(f"{fetch_jars(settings, each)}/*" for each in jar_groups(settings)[1:])]
+    if settings.sql_authentication != "none":
+        classes = classes_folder(settings)
+        classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are missing
+        own.append(str(classes))
+    os.environ[LAST] = ":".join(filter(None, own))
+    try:
+        yield
+    finally:
+        del os.environ[LAST]
+        if before is not None:
+            os.environ[LAST] = before
 
 
 def scratch(settings: LakeSettings) -> Path:

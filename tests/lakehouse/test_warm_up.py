@@ -11,6 +11,7 @@ from filelock import FileLock
 from live_shop import until
 
 from lake.settings.settings import LakeSettings, load_settings
+from lake.tables.java_source import classes_folder
 from lakehouse.runtime.aot import cache_folder
 from lakehouse.warm_up import WarmUpError, wanted_caches, warm_up, warm_up_later
 
@@ -136,8 +137,17 @@ def test_trained_caches_are_used_by_the_next_start(settings: LakeSettings, tmp_p
     assert warm_up(settings) == wanted_caches(settings)
     assert all(file.stat().st_size > 20 << 20 for file in wanted_caches(settings))
     assert not [file for file in cache_folder(settings).iterdir() if file.is_dir()]
-    log = tmp_path / "classes.log"
-    given, count, _ = started(settings, JAVA_TOOL_OPTIONS=f"-Xlog:class+load:file={log}")
-    assert f"-XX:AOTCache={wanted_caches(settings)[0]}" in given
-    assert count == 3
-    assert log.read_text().count("source: shared objects file") > 5_000
+    compiled = classes_folder(settings) / "lakehouse" / "Other.class"
+    compiled.parent.mkdir(parents=True)
+    compiled.touch()  # by an earlier start
+    more = {
+        "LAKEHOUSE_SQL_AUTHENTICATION": "password",
+        **{"LAKEHOUSE_LAKE": "s3://bucket/lake", "LAKEHOUSE_S3_ENDPOINT": "http://127.0.0.1:9"},
+    }
+    for variables in ({}, more):
+        log = tmp_path / f"classes-{len(variables)}.log"
+        variables["JAVA_TOOL_OPTIONS"] = f"-Xlog:class+load:file={log}"
+        given, count, _ = started(settings, **variables)
+        assert f"-XX:AOTCache={wanted_caches(settings)[0]}" in given
+        assert count == 3
+        assert log.read_text().count("source: shared objects file") > 5_000
