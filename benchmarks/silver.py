@@ -30,6 +30,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +44,8 @@ from pyspark.sql import functions as F
 
 from bronze.ingest import ingest
 from bronze.upkeep import DAY, DONE
+from gold.catalog import register
+from gold.sql_client import connect
 from lake.observe.logs import configure_logs
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.job import await_streams
@@ -52,8 +55,11 @@ from lake.tables.spec import CHANGE_FEED, TableSpec, bronze_table
 from lake.topics.topic_file import TopicFile, load_topics
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.broker import start_broker
+from lakehouse.runtime.ports import free_port
 from lakehouse.runtime.session import build_session
 from lakehouse.runtime.terminal import print_rows
+from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.users import add_user, generated_password
 from pulsar_spark.schema import ENVELOPE, RAW
 from silver.contract.tables import silver_tables
 from silver.enrichment.state_cache import StateCache
@@ -63,6 +69,7 @@ ITEMS = 1_000
 SIZES = [117_178, 1_000_000, 10_000_000]
 HISTORIES = [500_000, 2_000_000, 8_000_000]
 WARM_UP = 4
+QUERY_OF_READERS = "SELECT item_id, sum(price) FROM silver.enriched_orders GROUP BY item_id"
 
 USER = """to_json(named_struct('id', {id}, 'firstName', 'Ada', 'lastName', concat('v', {n}),
   'emailAddress', concat('user', {id}, '@example.org'), 'createdAt', 1700000000000 + {n},
@@ -84,7 +91,8 @@ class Bench:
 
     def __init__(self, spark: SparkSession, home: Path) -> None:
         self.spark = spark
-        self.settings = load_settings(home=home, silver_trigger="0 seconds")
+        own = {"silver_trigger": "0 seconds", "sql_port": free_port()}
+        self.settings = load_settings(home=home, **own)
         self.topics: TopicFile = load_topics(self.settings.topics)
         self.lake = Lake(self.settings, self.topics)
         self.written = 0
@@ -198,11 +206,11 @@ def next_batch(running: Stream, put: Callable[[], None]) -> float:
 
 
 @contextlib.contextmanager
-def session() -> Iterator[tuple[SparkSession, Path]]:
-    """A Spark session, and a folder that is deleted at the end."""
+def session(**settings: Any) -> Iterator[tuple[SparkSession, Path]]:
+    """A Spark session with some settings, and a folder that is deleted at the end."""
     configure_logs()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        spark = build_session(load_settings(home=Path(folder)), "benchmark-silver")
+        spark = build_session(load_settings(home=Path(folder), **settings), "benchmark-silver")
         stack.callback(spark.stop)
         yield spark, Path(folder)
 
@@ -440,9 +448,11 @@ def freshness(
     seconds: Annotated[int, typer.Option(help="Measured seconds.")] = 300,
     warm_up: Annotated[int, typer.Option(help="Warm-up seconds, in which Java compiles.")] = 60,
     users: Annotated[int, typer.Option(help="Size of the state.")] = SIZES[0],
+    readers: Annotated[int, typer.Option(help="Users who query the table all the time.")] = 0,
 ) -> None:
     """Measure the time from published to readable in silver.enriched_orders, in a running lake."""
-    with session() as (spark, folder), contextlib.ExitStack() as stack:
+    served: dict[str, Any] = {"sql_authentication": "password"} if readers else {}
+    with session(**served) as (spark, folder), contextlib.ExitStack() as stack:
         lake = Bench(spark, folder)
         settings = load_settings(home=folder)
         stack.callback(start_broker(settings).stop)
@@ -452,6 +462,8 @@ def freshness(
         lake.fill(users)
         running += refine(spark, live)
         running[-1].query.processAllAvailable()
+        if readers:
+            answered = stack.enter_context(reading(spark, folder, readers))
         sender = multiprocessing.get_context("spawn").Process(
             target=send, args=(settings, rate, warm_up + seconds, users)
         )
@@ -465,6 +477,8 @@ def freshness(
 
         commits = watch_commits(path, done)
         batches = {each.query.name: batch_seconds(each) for each in running}
+        if readers:
+            print_rows(("readers", "statements"), [(readers, answered.value)])
         for each in running:
             each.stop()
         report(spark.read.format("delta").load(path), commits, warm_up)
@@ -475,6 +489,53 @@ def freshness(
             for n in ("bronze.orders", "silver.enriched_orders")
         }
         print_rows(("table", "files"), list(files.items()))
+
+
+@contextlib.contextmanager
+def reading(spark: SparkSession, home: Path, count: int) -> Iterator[Any]:
+    """Serve SQL, and let readers query `silver.enriched_orders` one statement after another.
+
+    Yields:
+        The number of statements answered so far, as `value`.
+    """
+    password = generated_password(home / "password")
+    settings = load_settings(
+        home=home,
+        sql_port=free_port(),
+        sql_authentication="password",
+        sql_password_file=home / "password",
+        sql_roles={"reader": {"tables": ["silver.enriched_orders"]}},
+    )
+    for n in range(count):
+        add_user(settings, f"reader{n}", password, "reader")
+    register(spark, Lake(settings))
+    serving = start_endpoint(spark, settings)
+    processes = multiprocessing.get_context("spawn")
+    answered = processes.Value("q", 0)
+    client = processes.Process(target=query, args=(settings, count, answered), daemon=True)
+    client.start()
+    try:
+        yield answered
+    finally:
+        client.kill()
+        serving.stop()
+
+
+def query(settings: LakeSettings, count: int, answered: Any) -> None:
+    """Run the readers' statements, each on a connection of its own, until the process is killed."""
+
+    def read(number: int) -> None:
+        reader = settings.model_copy(update={"sql_user": f"reader{number}"})
+        with connect(reader) as connection, connection.cursor() as cursor:
+            while True:
+                cursor.execute(QUERY_OF_READERS)
+                cursor.fetchall()
+                with answered.get_lock():
+                    answered.value += 1
+
+    with ThreadPoolExecutor(count) as pool:
+        for found in [pool.submit(read, number) for number in range(count)]:
+            found.result()
 
 
 def report(rows: DataFrame, commits: dict[int, float], warm_up: int) -> None:
