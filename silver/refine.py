@@ -339,12 +339,11 @@ class Refinery:
             else:
                 apply_history(history, changes, topic, small=small)
             changes = changes.drop("valid_from")
-        table = self._lake.table(state_table(topic))
-        state, direct = table.spark(spark), table.arrow
-        find = self._lookups.find(topic, direct)
-        apply_changes(state, direct, find, changes, topic, small=small)
+        state = self._lake.table(state_table(topic))
+        find = self._lookups.find(topic, state.arrow)
+        apply_changes(state, find, changes, topic, small=small)
         if topic.merged_into:
-            resolve(spark, state, self._lake, topic)
+            resolve(spark, state, topic)
 
     def _quarantine(self, decoded: dict[str, Decoded], audit: BatchAudit) -> None:
         rejected = [

@@ -214,14 +214,17 @@ class Table:
         The newest rows of a small table are read at once, without Spark. Delta's reader takes
         a second for each version that it has not seen, whatever the size of the table.
         """
-        if version is None:
-            direct = self.arrow
-            if direct.is_small():
-                return spark.createDataFrame(direct.everything())
+        if version is None and (few := self.few_rows(spark)) is not None:
+            return few
         reader = spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path)
+
+    def few_rows(self, spark: SparkSession) -> DataFrame | None:
+        """All rows, read without Spark; None if they are not few."""
+        direct = self.arrow
+        return spark.createDataFrame(direct.everything()) if direct.is_small() else None
 
     def swap_from(self, source: Table, version: int | None = None) -> Swap:
         """Prepare to take over the content of another table, in its newest version or a given one.

@@ -1,7 +1,7 @@
 """Applies changelogs to the current state (invariant 3): the latest message of each key.
 
 The latest message has the highest position or, if the topic declares a sequence, the highest
-sequence and then the highest position. This is a total order. Each batch runs one MERGE, which
+sequence and then the highest position. This is a total order. Each batch merges its rows, which
 updates a row only if the source is later than the target. The table is therefore the same for any
 split into batches, any replay and any duplicate. A deleted key stays as a tombstone, so that an
 older update cannot bring the row back.
@@ -10,35 +10,35 @@ A message that truncates stays as a row without a key, marked `truncated`. Every
 deleted, even if it arrives later.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from delta.tables import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from lake.tables.arrow import ArrowTable
-from lake.tables.spec import match
+from lake.tables.table import Table
 from lake.topics.topic import Topic, snake_case
-from silver.state.merge import Find, Order, all_of, is_older, latest_here, latest_per_key
+from silver.state.merge import (
+    Find,
+    Merge,
+    Order,
+    all_of,
+    apply_merge,
+    is_older,
+    latest_here,
+    latest_per_key,
+)
 from silver.state.partial_updates import apply_partial_changes
 
 
-def apply_changes(
-    state: DeltaTable,
-    direct: ArrowTable,
-    find: Find,
-    rows: DataFrame,
-    topic: Topic,
-    *,
-    small: bool,
-) -> None:
+def apply_changes(state: Table, find: Find, rows: DataFrame, topic: Topic, *, small: bool) -> None:
     """Merge decoded rows of a changelog into its state table. A replay changes nothing.
 
     Args:
-        state: the table, opened by Spark.
-        direct: the same table, opened without Spark.
+        state: the table.
         find: finds rows of the table by their keys; used only if the key is one column.
         rows: the decoded rows that are good.
         topic: the changelog.
@@ -49,21 +49,22 @@ def apply_changes(
         rows = rows.withColumn("resolved_id", known)
     truncation = None
     if topic.truncates:
-        rows, truncation = _see_truncations(state, rows, topic)
+        rows, truncation = _see_truncations(state.rows(rows.sparkSession), rows, topic)
     if topic.merges_fields:
-        apply_partial_changes(state, rows, topic, truncation)
+        apply_partial_changes(state, rows, topic, truncation, small=small)
     elif topic.truncates:
-        _apply_with_truncation(state, rows, topic, truncation)
+        _apply_with_truncation(state, rows, topic, truncation, small=small)
     else:
         source = latest_per_key(rows, topic.key_columns, topic.order_columns)
+        direct = state.arrow
         if small and len(topic.key) == 1 and direct.finds_by(topic.key_columns[0]):
             _apply_small(state, direct, find, source, topic)
         else:
-            merge_later(state, source, match(topic.key_columns), topic).execute()
+            apply_merge(state, merge_later(source, topic.key_columns, topic), small=small)
 
 
 def _apply_small(
-    state: DeltaTable, direct: ArrowTable, find: Find, source: DataFrame, topic: Topic
+    state: Table, direct: ArrowTable, find: Find, source: DataFrame, topic: Topic
 ) -> None:
     """Write the rows in the driver, or let Spark update known keys if they are in large files.
 
@@ -80,8 +81,9 @@ def _apply_small(
             direct.upsert(pa.concat_tables([later, new]), [key])
             return
     elif updates.num_rows:
-        rows = source.sparkSession.createDataFrame(updates, source.schema)
-        _update(state, F.broadcast(rows), match([key]), topic).execute()
+        spark = source.sparkSession
+        rows = F.broadcast(spark.createDataFrame(updates, source.schema))
+        Merge(rows, [key], (is_later(topic), all_of(rows))).run(state.spark(spark))
     if new.num_rows:
         direct.append(new)
 
@@ -105,21 +107,22 @@ def _later(updates: pa.Table, direct: ArrowTable, topic: Topic) -> pa.Table:
     return updates.take(latest["_row"].drop_null())
 
 
-def _update(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
-    later = " > ".join(
-        f"struct({', '.join(f'{row}.`{name}`' for name in topic.order_columns)})" for row in "st"
+def is_later(topic: Topic) -> Column:
+    """Whether a row `s` comes after a row `t` in the topic's order."""
+    later, known = (
+        F.struct(*(F.col(f"{row}.`{name}`") for name in topic.order_columns)) for row in "st"
     )
-    merge = state.alias("t").merge(source.alias("s"), condition)
-    return merge.whenMatchedUpdate(condition=later, set=all_of(source))
+    return later > known
 
 
-def merge_later(state: DeltaTable, source: DataFrame, condition: str, topic: Topic) -> Any:
+def merge_later(source: DataFrame, keys: Sequence[str], topic: Topic, equals: str = "=") -> Merge:
     """A MERGE that inserts new rows, and updates rows that come earlier in the order."""
-    return _update(state, source, condition, topic).whenNotMatchedInsert(values=all_of(source))
+    values = all_of(source)
+    return Merge(source, keys, (is_later(topic), values), values, equals)
 
 
 def _see_truncations(
-    state: DeltaTable, rows: DataFrame, topic: Topic
+    state: DataFrame, rows: DataFrame, topic: Topic
 ) -> tuple[DataFrame, Order | None]:
     """Remove the rows that are older than the latest truncation.
 
@@ -129,7 +132,7 @@ def _see_truncations(
     order = F.struct(*topic.order_columns).alias("order")
     known, new = (
         each.where("mark = 'truncated'").select(order, F.lit(is_new).alias("is_new"))
-        for each, is_new in ((state.toDF(), False), (rows, True))
+        for each, is_new in ((state, False), (rows, True))
     )
     [[latest, any_new]] = known.unionAll(new).agg(F.max("order"), F.bool_or("is_new")).collect()
     if latest is None:
@@ -141,13 +144,13 @@ def _see_truncations(
 
 
 def _apply_with_truncation(
-    state: DeltaTable, rows: DataFrame, topic: Topic, truncation: Order | None
+    state: Table, rows: DataFrame, topic: Topic, truncation: Order | None, *, small: bool
 ) -> None:
     """Merge the rows, and delete rows of the state that are older than a new truncation."""
     keys = [*topic.key_columns, "mark"]
     source = latest_per_key(rows, keys, topic.order_columns)
     # The keys of marks are NULL, and NULLs must be equal for them to match.
-    merge = merge_later(state, source, match(keys, "<=>"), topic)
+    merge = merge_later(source, keys, topic, "<=>")
     if truncation is not None:
-        merge = merge.whenNotMatchedBySourceDelete(is_older("t.", truncation))
-    merge.execute()
+        merge = replace(merge, deleted=is_older("t.", truncation))
+    apply_merge(state, merge, small=small)

@@ -1,10 +1,16 @@
-"""Helpers for all MERGEs of silver: the latest row per key, the values to write, and the order."""
+"""What all MERGEs of silver need: the latest row per key, the values to write, and the order.
+
+A MERGE by Spark takes a second however little it changes. If a batch and its table are small, the
+driver therefore computes the rows that differ, and writes only these.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -46,6 +52,91 @@ def latest_here(
     values = zip(*(rows[key].to_pylist() for key in keys), strict=True)
     latest = {key: n for n, key in enumerate(values)}
     return rows.take(pa.array(latest.values(), pa.int64()))
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What a MERGE does to a table `t` with the rows `s` of a source.
+
+    source: the rows, at most one for each key.
+    keys: the columns that identify a row in both.
+    changed: the condition for updating a row that both have, and its new values.
+    inserted: the values of a row that only the source has; without them, there is no such row.
+    equals: how keys are compared: `=`, or `<=>` if they may be NULL.
+    deleted: the condition for deleting a row that only the table has.
+    left: the condition for updating such a row otherwise, and its new values.
+    """
+
+    source: DataFrame
+    keys: Sequence[str]
+    changed: tuple[Column, Values]
+    inserted: Values | None = None
+    equals: str = "="
+    deleted: Column | None = None
+    left: tuple[Column, Values] | None = None
+
+    def run(self, table: DeltaTable) -> None:
+        """Let Spark merge the rows."""
+        same, (condition, values) = match(self.keys, self.equals), self.changed
+        merge = table.alias("t").merge(self.source.alias("s"), same)
+        merge = merge.whenMatchedUpdate(condition=condition, set=values)
+        if self.inserted is not None:
+            merge = merge.whenNotMatchedInsert(values=self.inserted)
+        if self.deleted is not None:
+            merge = merge.whenNotMatchedBySourceDelete(self.deleted)
+        if self.left is not None:
+            condition, values = self.left
+            merge = merge.whenNotMatchedBySourceUpdate(condition=condition, set=values)
+        merge.execute()
+
+    def difference(self, rows: DataFrame) -> DataFrame:
+        """The rows that the MERGE would write or delete, as `write_difference` takes them.
+
+        Args:
+            rows: all rows of the table.
+        """
+        mine = rows.withColumn("_in_t", F.lit(True)).alias("t")
+        new = self.source.withColumn("_in_s", F.lit(True)).alias("s")
+        keeps_others = self.deleted is None and self.left is None
+        same = F.expr(match(self.keys, self.equals))
+        both = mine.join(new, same, "right" if keeps_others else "full")
+        never, nothing = F.lit(False), dict[str, str | Column]()
+        condition, values = self.changed
+        left, left_values = self.left or (never, nothing)
+        deleted = never if self.deleted is None else self.deleted
+        in_t, in_s = F.col("_in_t").isNotNull(), F.col("_in_s").isNotNull()
+        what = (
+            F.when(~in_t, "insert" if self.inserted is not None else None)
+            .when(in_s, F.when(condition, "update"))
+            .when(deleted, "delete")
+            .when(left, "left")
+        )
+        both, action = both.withColumn("_what", what), F.col("_what")
+
+        def column(name: str) -> Column:
+            known, kind = F.col(f"t.`{name}`"), rows.schema[name].dataType
+            cases = {"insert": (self.inserted or {}).get(name, F.lit(None))}
+            cases |= {"update": values.get(name, known), "left": left_values.get(name, known)}
+            found = F.when(action == "delete", known)
+            for case, value in cases.items():
+                value = F.expr(value) if isinstance(value, str) else value
+                found = found.when(action == case, value.cast(kind))
+            return found.alias(name)
+
+        return both.where(action.isNotNull()).select(
+            *map(column, rows.columns), (action == "delete").alias(GONE)
+        )
+
+
+def apply_merge(table: Table, merge: Merge, *, small: bool) -> None:
+    """Do what a MERGE does, without Spark's MERGE if the batch and the table are small."""
+    spark = merge.source.sparkSession
+    known = table.few_rows(spark) if small else None
+    if known is None:
+        merge.run(table.spark(spark))
+    else:
+        difference = merge.difference(known)
+        write_difference(table, difference, merge.keys, equals=merge.equals, small=True)
 
 
 def write_difference(

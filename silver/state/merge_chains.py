@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from lake.tables.arrow import ArrowTable
-from lake.tables.lake import Lake
-from lake.tables.spec import match
+from lake.tables.table import Table
 from lake.topics.topic import Topic, snake_case
-from silver.contract.tables import state_table
+from silver.records.batch_stats import few
+from silver.state.merge import Merge, apply_merge
 
 # A version in which a key is merged: the next key, and the validity from and before, in µs.
 Span = tuple[Any, int, int]
@@ -130,19 +130,19 @@ def _table(rows: Iterable[tuple[Any, ...]], **columns: pa.DataType) -> pa.Table:
     return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema)
 
 
-def resolve(spark: SparkSession, state: DeltaTable, lake: Lake, topic: Topic) -> None:
+def resolve(spark: SparkSession, state: Table, topic: Topic) -> None:
     """Update `resolved_id` in a state table to match its rows. A replay changes nothing."""
     key, into = topic.key_columns[0], snake_case(topic.merged_into or "")
-    table = lake.table(state_table(topic)).arrow
-    merged = table.rows([key, into, "resolved_id"], f"{into} IS NOT NULL")
+    direct = state.arrow
+    merged = direct.rows([key, into, "resolved_id"], f"{into} IS NOT NULL")
     ends = survivors({row[key]: row[into] for row in merged})
     wrong = [(row[key], ends[row[key]]) for row in merged if row["resolved_id"] != ends[row[key]]]
     _warn_of_cycles(topic, (k for k, end in wrong if end is None))
     if wrong:
-        schema = state.toDF().select(key, "resolved_id").schema
-        source = spark.createDataFrame(wrong, schema)
-        merge = state.alias("t").merge(source.alias("s"), match([key]))
-        merge.whenMatchedUpdate(set={"resolved_id": "s.resolved_id"}).execute()
+        kind = direct.schema([key]).field(key).type
+        source = spark.createDataFrame(_table(wrong, **{key: kind, "resolved_id": kind}))
+        merge = Merge(source, [key], (F.lit(True), {"resolved_id": "s.resolved_id"}))
+        apply_merge(state, merge, small=few(len(wrong)))
 
 
 def _warn_of_cycles(topic: Topic, keys: Iterable[Any]) -> None:

@@ -10,20 +10,20 @@ If tombstones are collected, a row that begins after the mark keeps the mark as 
 Nothing is known of its key before the mark, so `tombstones.py` rejects older messages.
 """
 
+from dataclasses import replace
 from functools import reduce
 
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lake.tables.spec import match
+from lake.tables.table import Table
 from lake.topics.topic import Topic
 from silver.contract.columns import COLLECTED, DELETED, PRESENT, UPSERTED, registers
-from silver.state.merge import Order, Values, all_of, is_older
+from silver.state.merge import Merge, Order, Values, all_of, apply_merge, is_older
 
 
 def apply_partial_changes(
-    state: DeltaTable, rows: DataFrame, topic: Topic, truncation: Order | None
+    state: Table, rows: DataFrame, topic: Topic, truncation: Order | None, *, small: bool
 ) -> None:
     """Merge decoded rows of a changelog with partial updates into its state.
 
@@ -34,6 +34,7 @@ def apply_partial_changes(
         rows: the decoded rows, none older than the latest truncation.
         topic: the changelog.
         truncation: the order of the latest truncation, if the batch has a truncation.
+        small: whether there are few rows.
     """
     source = _of_batch(state, rows, topic)
     fields, known = registers(topic), _known(topic, truncation)
@@ -44,20 +45,15 @@ def apply_partial_changes(
     inserted = all_of(source)
     bare = {name: F.col(f"s.orders.{name}") for name in known}
     inserted |= _cleared({name: F.col(f"s.{name}") for name in fields}, bare)
-    keys = topic.key_columns
-    # The keys of marks are NULL, and NULLs must be equal for them to match.
-    same = match([*keys, "mark"], "<=>") if topic.truncates else match(keys)
-    merge = state.alias("t").merge(source.alias("s"), same)
     anything, values = _changed(topic, known)
-    merge = merge.whenMatchedUpdate(condition=anything | has_older, set=values)
-    merge = merge.whenNotMatchedInsert(values=inserted)
+    merge = Merge(source, topic.key_columns, (anything | has_older, values), inserted)
+    if topic.truncates:  # the keys of marks are NULL, and NULLs must be equal for them to match
+        merge = replace(merge, keys=[*topic.key_columns, "mark"], equals="<=>")
     if truncation is not None:
         left: Values = {**_cleared(_kept(topic, known), known), "orders": _orders(known, topic)}
-        merge = merge.whenNotMatchedBySourceDelete(is_older("t.", truncation))
-        merge = merge.whenNotMatchedBySourceUpdate(
-            condition=F.col("t.mark").isNull() & has_older, set=left
-        )
-    merge.execute()
+        is_left = F.col("t.mark").isNull() & has_older
+        merge = replace(merge, deleted=is_older("t.", truncation), left=(is_left, left))
+    apply_merge(state, merge, small=small)
 
 
 def _changed(topic: Topic, known: dict[str, Column]) -> tuple[Column, Values]:
@@ -100,7 +96,7 @@ def _orders(orders: dict[str, Column], topic: Topic) -> Column:
     return F.struct(*(column.alias(name) for name, column in orders.items()))
 
 
-def _of_batch(state: DeltaTable, rows: DataFrame, topic: Topic) -> DataFrame:
+def _of_batch(state: Table, rows: DataFrame, topic: Topic) -> DataFrame:
     """One row per key: the latest value of each register, and the order of its message."""
     order, upsert = F.struct(*topic.order_columns), ~F.col("is_deleted")
     fields = registers(topic)
@@ -112,7 +108,8 @@ def _of_batch(state: DeltaTable, rows: DataFrame, topic: Topic) -> DataFrame:
         for column, name in fields.items()
     }
     if topic.tombstones_days is not None:
-        collected = state.toDF().where("mark = 'collected'").agg(F.max(order).alias("_mark"))
+        known = state.rows(rows.sparkSession)
+        collected = known.where("mark = 'collected'").agg(F.max(order).alias("_mark"))
         rows = rows.crossJoin(F.broadcast(collected))
         set_at[COLLECTED] = F.col("_mark")
     grouped = rows.groupBy(*keys).agg(

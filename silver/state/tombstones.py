@@ -24,8 +24,8 @@ from lake.tables.lake import Lake
 from lake.topics.topic import Topic
 from silver.contract.columns import COLLECTED, REASON
 from silver.contract.tables import state_table
-from silver.state.changelog import merge_later
-from silver.state.merge import is_older
+from silver.state.changelog import is_later
+from silver.state.merge import all_of, is_older
 
 MARK = "collected"
 OLD_TOMBSTONE = "is_deleted AND mark IS NULL AND publish_time < timestamp '{}'"
@@ -95,7 +95,9 @@ def collect_tombstones(spark: SparkSession, lake: Lake, topic: Topic, now: dt.da
             if not topic.sequence:
                 same += " AND t.position.partition = s.position.partition"
             state = lake.table(table).spark(spark)
-            merge_later(state, marks, same, topic).execute()
+            merge = state.alias("t").merge(marks.alias("s"), same)
+            merge = merge.whenMatchedUpdate(condition=is_later(topic), set=all_of(marks))
+            merge.whenNotMatchedInsert(values=all_of(marks)).execute()
             state.delete(old)
             log.info("tombstones collected", table=table.full_name, count=count)
         return count

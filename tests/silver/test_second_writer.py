@@ -56,8 +56,8 @@ def test_a_batch_that_meets_another_writer_is_run_again_and_stays_exact(
 
     merge: Callable[..., Any] = changelog.merge_later
 
-    def merge_slowly(state: Any, source: DataFrame, *rest: Any) -> Any:
-        return merge(state, wait_within(source, tmp_path), *rest)
+    def merge_slowly(source: DataFrame, *rest: Any) -> Any:
+        return merge(wait_within(source, tmp_path), *rest)
 
     monkeypatch.setattr(changelog, "merge_later", merge_slowly)
     table = f"delta.`{lake.settings.table_path('silver', 'users_state')}`"
