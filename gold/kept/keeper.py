@@ -1,7 +1,7 @@
 """Keeps the tables of models up to date, by statements of SQL and, for few rows, delta-rs."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
@@ -29,6 +29,7 @@ from lake.quoting import identifier, literal
 
 FEED = "delta.enableChangeDataFeed"
 SHOWN = 3
+ROWS = "_rows"  # the view of the rows of a model that is computed whole
 MOST_KEYS = 10_000
 MOST_ROWS = 20_000
 LOCATION = 4  # its place among the columns of DESCRIBE DETAIL
@@ -261,16 +262,14 @@ class _Update:
             found = self._few(keys, kinds, MOST_KEYS)
             if found is not None:
                 return self._by_keys(self._table, query, plan, found) if found else 0
-        view = f"{KEYS}_{self._relation.replace('.', '_')}"
-        self._keeper.query(f"cache table {view} as\n{keys}")
-        try:
+        with self._cached(KEYS, keys) as view:
+            if self._are_most(view, plan):
+                return self.whole(query.text)
             return self._compare(
                 with_keys(f"select * from {view}", restricted_sql(query.text, plan)),
                 with_keys(f"select * from {view}", kept_rows_sql(self._relation, plan)),
                 others=not set(self._scope(plan)) <= set(self._key),
             )
-        finally:
-            self._keeper.query(f"drop view if exists {view}")
 
     def whole(self, sql: str) -> int | None:
         """Compute all rows, and write those that differ, or all if most do."""
@@ -279,7 +278,9 @@ class _Update:
             self._table = self._opened()
             self.require_key()
             return None
-        return self._compare(sql, f"select * from {self._relation}", overwrite=sql)
+        with self._cached(ROWS, sql) as view:
+            new, old = (f"select * from {name}" for name in (view, self._relation))
+            return self._compare(new, old, overwrite=new)
 
     def require_key(self) -> None:
         """Check the unique key of all rows.
@@ -293,6 +294,28 @@ class _Update:
 
     def _opened(self) -> KeptTable | None:
         return KeptTable.open(self._place, self._columns, self._key)
+
+    def _are_most(self, keys: str, plan: Plan) -> bool:
+        """Whether it is cheaper to compute all rows: most of the table's scopes are affected.
+
+        Args:
+            keys: the view of the affected ones.
+            plan: the plan.
+        """
+        scope = ", ".join(map(identifier, self._scope(plan)))
+        known = f"select approx_count_distinct(struct({scope})) from {self._relation}"
+        [[affected, all_]] = self._keeper.query(f"select count(*), ({known}) from {keys}")
+        return bool(2 * affected > all_)
+
+    @contextlib.contextmanager
+    def _cached(self, name: str, sql: str) -> Iterator[str]:
+        """A view of the rows of a query, which is run only once."""
+        view = f"{name}_{self._relation.replace('.', '_')}"
+        self._keeper.query(f"cache table {view} as\n{sql}")
+        try:
+            yield view
+        finally:
+            self._keeper.query(f"drop view if exists {view}")
 
     def _overwrite(self, sql: str) -> None:
         self._keeper.query(overwrite_sql(self._relation, sql, list(self._columns)))

@@ -80,6 +80,10 @@ class Lab:
         self.mark()
         return done
 
+    def last_write(self, model: str) -> str:
+        [newest, *_] = self.spark.sql(f"describe history db.{model}").collect()
+        return str(newest["operation"])
+
     def assert_equal(self, model: str, sql: str) -> None:
         kept = Counter(map(repr, self.query(f"select * from db.{model}")))
         wanted = Counter(map(repr, self.query(sql)))
@@ -118,7 +122,7 @@ def test_a_model_follows_inserts_updates_deletes_and_moves(lab: Lab) -> None:
 def test_many_keys_and_rows_are_written_by_spark(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gold.kept.keeper.MOST_KEYS", 2)
     monkeypatch.setattr("gold.kept.keeper.MOST_ROWS", 1)
-    lab.insert("db.t1", [(n, n, 0) for n in range(9)])
+    lab.insert("db.t1", [(n, n, 0) for n in (*range(9), *range(40, 60))])
     lab.insert("db.t2", [(0, n, n) for n in range(5)])
     lab.build("m", JOINED)
     lab.build("w", SHARES)
@@ -131,6 +135,15 @@ def test_many_keys_and_rows_are_written_by_spark(lab: Lab, monkeypatch: pytest.M
     assert lab.keep("w", SHARES, ["a"]) == "WHOLE (many rows)"
     lab.assert_equal("m", JOINED)
     lab.assert_equal("w", SHARES)
+    assert lab.last_write("m") == "MERGE"
+
+    lab.query("update db.t1 set b = 4 where a < 50")  # most keys: it is cheaper to compute all rows
+    begin = dict(lab.begin)
+    assert lab.keep("m", JOINED, ["a"]) == "KEPT (many rows)"
+    lab.assert_equal("m", JOINED)
+    assert lab.last_write("m") == "WRITE"
+    lab.begin = begin
+    lab.keep("w", SHARES, ["a"])
 
     monkeypatch.undo()  # a table that was overwritten is overwritten again
     lab.insert("db.t1", [(30, 3, 0)])
