@@ -3,7 +3,8 @@
 Run `make mutations`, or `python tests/mutate.py WORD...` for the mutations whose file or test
 contains one of the words. Each test first runs on the unchanged tree, where it must pass. Then each
 mutation is applied to a copy of the tree, and its test must fail. The exit code is 1 if a mutation
-survives, if its text is not in its file exactly once, or if a test cannot be run.
+survives, if its text is not in its file exactly once, or if a test cannot be run; 2 if no mutation
+contains a word.
 """
 
 import os
@@ -94,6 +95,9 @@ def main(words: Iterable[str]) -> int:
         for each in read_mutations()
         if not wanted or any(word in each.file or word in each.test for word in wanted)
     ]
+    if not mutations:
+        print(f"No mutation has a file or a test with one of the words: {', '.join(wanted)}")
+        return 2
     survived = 0
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         tree = Path(folder)

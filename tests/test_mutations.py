@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from mutate import ROOT, Mutation, read_mutations
+from mutate import ROOT, Mutation, main, read_mutations
 
 MUTATIONS = read_mutations()
 PACKAGES = (
@@ -36,3 +36,8 @@ def test_each_package_has_a_mutation() -> None:
     assert len({each.fault for each in MUTATIONS}) == len(MUTATIONS)
     folders = {str(folder) for each in MUTATIONS for folder in Path(each.file).parents}
     assert {*PACKAGES} <= folders
+
+
+def test_words_that_no_mutation_contains_run_no_test(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["no such word"]) == 2
+    assert "No mutation has a file or a test" in capsys.readouterr().out
