@@ -136,9 +136,8 @@ class Reader:
     def _make(self) -> Any:
         """Compile our classes, and load them.
 
-        An endpoint without passwords does without them, because Java starts slower with a folder on
-        its class path. They then have a class loader of their own. Otherwise it finds those of the
-        endpoint, which are on the class path.
+        They have a class loader of their own, because an endpoint without passwords has no folder
+        of ours on the class path. Otherwise it finds those of the endpoint, which are there.
         """
         jvm: Any = self._spark._jvm  # noqa: SLF001 - Python has no other way
         gateway: Any = self._spark.sparkContext._gateway  # noqa: SLF001

@@ -1,0 +1,96 @@
+"""Measures how long after its publication an order is counted in gold.
+
+    python -m benchmarks.gold_freshness [--rate 100] [--seconds 600]
+
+Bronze, silver and gold run as in `lakehouse up`, in one process, and gold is built again whenever
+silver has changed. An order can be read in `gold.reward_points` from the first publication of gold
+that was built from silver's batch with the order. It prints the seconds between the broker's
+publish time and that publication.
+"""
+
+import contextlib
+import multiprocessing
+from threading import Event, Thread
+from typing import Annotated, Any
+
+import typer
+from pyspark.sql import functions as F
+
+from benchmarks.silver import Bench, report, send, session
+from bronze.ingest import ingest
+from gold.catalog import register
+from gold.dbt.results import BuildResult
+from gold.refresh import keep_fresh
+from gold.tables import CUTS
+from lake.settings.settings import load_settings
+from lake.tables.lake import Lake
+from lakehouse.messages.publish import create_topics
+from lakehouse.runtime.broker import start_broker
+from lakehouse.runtime.ports import free_port
+from lakehouse.runtime.terminal import print_rows
+from lakehouse.sql.endpoint import start_endpoint
+from silver.refine import refine
+
+
+def main(
+    rate: Annotated[int, typer.Option(help="Orders per second.")] = 100,
+    seconds: Annotated[int, typer.Option(help="Measured seconds.")] = 600,
+    warm_up: Annotated[int, typer.Option(help="Warm-up seconds, with the first build.")] = 120,
+    users: Annotated[int, typer.Option(help="Accounts.")] = 5_000,
+) -> None:
+    """Print the age of orders when they can be read in gold, and the builds."""
+    with session() as (spark, folder), contextlib.ExitStack() as stack:
+        bench = Bench(spark, folder)
+        settings = load_settings(home=folder, sql_port=free_port())
+        stack.callback(start_broker(settings).stop)
+        lake = Lake(settings, bench.topics)
+        create_topics(lake)
+        running = ingest(spark, lake)
+        bench.fill(users)
+        running += refine(spark, lake)
+        running[-1].query.processAllAvailable()
+        register(spark, lake)
+        stack.callback(start_endpoint(spark, settings).stop)
+        sender = multiprocessing.get_context("spawn").Process(
+            target=send, args=(settings, rate, warm_up + seconds, users)
+        )
+        sender.start()
+        stop, builds = Event(), list[Any]()
+        builder = Thread(target=lambda: builds.extend(keep_fresh(lake, stop)))
+        builder.start()
+        sender.join()
+        running[-1].query.processAllAvailable()
+        found = spark.read.format("delta").load(bench.path("silver", "enriched_orders"))
+        [[wanted]] = found.agg(F.max("arrived_batch")).collect()
+        while not (made := publications(lake)) or max(made) < wanted:
+            builder.join(1)
+            if not builder.is_alive():
+                message = f"Gold ended before it had the last orders: {builds[-1:]}"
+                raise RuntimeError(message)
+        stop.set()
+        builder.join()
+        for each in running:
+            each.stop()
+        report(found, readable(publications(lake), wanted), warm_up)
+        good = [each for each in builds if isinstance(each, BuildResult)]
+        print_rows(("builds", "failed"), [(len(good), len(builds) - len(good))])
+
+
+def publications(lake: Lake) -> dict[int, float]:
+    """The epoch seconds of each publication, by the batch of silver that it was built from."""
+    if not lake.table(CUTS).exists():
+        return {}
+    rows = lake.table(CUTS).arrow.rows(["silver_batch", "published_at"])
+    return {row["silver_batch"]: row["published_at"].timestamp() for row in rows}
+
+
+def readable(made: dict[int, float], last: int) -> dict[int, float]:
+    """The epoch seconds from which on each batch of silver can be read in gold."""
+    return {
+        batch: min(at for built_from, at in made.items() if built_from >= batch)
+        for batch in range(last + 1)
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)
