@@ -29,7 +29,8 @@ from lake.quoting import identifier, literal
 
 FEED = "delta.enableChangeDataFeed"
 SHOWN = 3
-ROWS = "_rows"  # the view of the rows of a model that is computed whole
+# Views of the rows of a model that is computed whole, and of those that differ.
+ROWS, DIFFERENCE = "_rows", "_difference"
 MOST_KEYS = 10_000
 MOST_ROWS = 20_000
 LOCATION = 4  # its place among the columns of DESCRIBE DETAIL
@@ -364,9 +365,12 @@ class _Update:
             overwrite: SQL of all rows, if many may be replaced by these.
             others: whether rows that are not replaced may have the key of a new row.
         """
-        columns = list(self._columns)
-        difference = difference_sql(new, old, self._key, columns)
-        table = self._relation if others else None
+        difference = difference_sql(new, old, self._key, list(self._columns))
+        with self._cached(DIFFERENCE, difference) as view:
+            return self._apply(f"select * from {view}", overwrite, others=others)
+
+    def _apply(self, difference: str, overwrite: str | None, *, others: bool) -> int | None:
+        columns, table = list(self._columns), self._relation if others else None
         wrong = wrong_sql(difference, table, self._key, columns)
         if self._table is not None and not others:
             found = self._few(difference, {"_change": "string", **self._columns}, MOST_ROWS)
