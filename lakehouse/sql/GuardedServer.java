@@ -18,6 +18,7 @@ import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
 import java.util.regex.Pattern;
 import org.apache.hadoop.hive.common.ServerUtils;
 import org.apache.hadoop.hive.common.auth.HiveAuthUtils;
@@ -262,12 +263,23 @@ public class GuardedServer {
         private static final int LONGEST_STATEMENT = 1000000;
         private static final int MOST_SESSIONS = 100;
 
+        // Statements of readers and analysts that run at a time, so that they leave cores for the
+        // streams, also while Spark plans them and if their tasks are long.
+        private static final int MOST_AT_ONCE =
+            Math.max(1, Runtime.getRuntime().availableProcessors() / 2);
+        private static final long LOOK_MILLIS = 20;
+        // Statements that read no rows. Clients run them when they connect, or to list tables.
+        private static final Pattern WITHOUT_ROWS =
+            Pattern.compile("(?is)\\s*(use|set|show|desc|describe|explain)\\b.*");
+
         // By name of a user: how many calls are about to run a statement.
         private static final Map STARTING = new ConcurrentHashMap();
 
         private final SparkSQLCLIService cli;
         private final Access access;
         private final Audit audit;
+        private final ReentrantLock queue = new ReentrantLock(true);
+        private final AtomicInteger called = new AtomicInteger();  // by others than owners
         TCLIService.Iface service;
 
         Calls(SparkSQLCLIService cli, Access access, Audit audit) {
@@ -358,8 +370,9 @@ public class GuardedServer {
             AtomicInteger starting = begin(user);
             try {
                 long begun = System.currentTimeMillis();
-                TExecuteStatementResp response =
-                    (TExecuteStatementResp) call(method, new Object[] {request});
+                TExecuteStatementResp response = (TExecuteStatementResp) (
+                    user.isOwner() || WITHOUT_ROWS.matcher(statement).matches()
+                    ? call(method, new Object[] {request}) : callInTurn(user, method, request));
                 if (response.getStatus().getStatusCode() == TStatusCode.SUCCESS_STATUS) {
                     audit.begun(user, statement, begun, operationOf(response));
                 } else {
@@ -368,6 +381,35 @@ public class GuardedServer {
                 return response;
             } finally {
                 starting.decrementAndGet();
+            }
+        }
+
+        /** Runs a statement when fewer than `MOST_AT_ONCE` others run. They wait in their order. */
+        private Object callInTurn(Access.User user, Method method, TExecuteStatementReq request)
+                throws Throwable {
+            long seconds = user.limit("seconds");
+            long end = seconds > 0 ? System.currentTimeMillis() + seconds * 1000 : Long.MAX_VALUE;
+            boolean isFirst =
+                queue.tryLock(end - System.currentTimeMillis(), TimeUnit.MILLISECONDS);
+            try {
+                while (isFirst && called.get() + running(null) >= MOST_AT_ONCE
+                        && System.currentTimeMillis() < end) {
+                    Thread.sleep(LOOK_MILLIS);
+                }
+                if (!isFirst || System.currentTimeMillis() >= end) {
+                    throw user.denied("wait for more than " + seconds
+                        + " seconds until statements of others have ended");
+                }
+                called.incrementAndGet();
+            } finally {
+                if (isFirst) {
+                    queue.unlock();
+                }
+            }
+            try {
+                return call(method, new Object[] {request});
+            } finally {
+                called.decrementAndGet();
             }
         }
 
@@ -385,6 +427,7 @@ public class GuardedServer {
             return starting;
         }
 
+        /** How many statements of a user run; without a user, of all but owners. */
         private int running(Access.User user) {
             int count = 0;
             Iterator all =
@@ -395,7 +438,8 @@ public class GuardedServer {
                 Access.User opener = session == null ? null : Access.of(session);
                 // Those that a call still waits for are counted as starting.
                 if (each.shouldRunAsync() && !each.getStatus().getState().isTerminal()
-                        && opener != null && opener.name.equals(user.name)) {
+                        && opener != null && (user == null
+                            ? !opener.isOwner() : opener.name.equals(user.name))) {
                     count++;
                 }
             }
@@ -481,6 +525,8 @@ public class GuardedServer {
                 return;
             }
             session.conf().set("spark.sql.variable.substitute", "false");
+            // No statement has long tasks on all cores only because of a range.
+            session.conf().set("spark.sql.leafNodeDefaultParallelism", "1");
             session.conf().set("spark.sql.thriftserver.scheduler.pool", user.role);
             session.conf().set("spark.sql.thriftServer.queryTimeout",
                 user.limit("seconds") + "s");
