@@ -10,10 +10,12 @@ publish time and that publication.
 
 import contextlib
 import multiprocessing
+import time
 from threading import Event, Thread
 from typing import Annotated, Any
 
 import typer
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
 from benchmarks.silver import Bench, report, send, session
@@ -59,8 +61,10 @@ def main(
         builder = Thread(target=lambda: builds.extend(keep_fresh(lake, stop)))
         builder.start()
         sender.join()
-        running[-1].query.processAllAvailable()
-        found = spark.read.format("delta").load(bench.path("silver", "enriched_orders"))
+        path = bench.path("silver", "enriched_orders")
+        while DeltaTable(path).count() < rate * (warm_up + seconds):
+            time.sleep(1)
+        found = spark.read.format("delta").load(path)
         [[wanted]] = found.agg(F.max("arrived_batch")).collect()
         while not (made := publications(lake)) or max(made) < wanted:
             builder.join(1)
