@@ -18,20 +18,14 @@ import typer
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from benchmarks.silver import Bench, report, send, session
-from bronze.ingest import ingest
+from benchmarks.silver import report, send, session, streaming
 from gold.catalog import register
 from gold.dbt.results import BuildResult
 from gold.refresh import keep_fresh
 from gold.tables import CUTS
-from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
-from lakehouse.messages.publish import create_topics
-from lakehouse.runtime.broker import start_broker
-from lakehouse.runtime.ports import free_port
 from lakehouse.runtime.terminal import print_rows
 from lakehouse.sql.endpoint import start_endpoint
-from silver.refine import refine
 
 
 def main(
@@ -42,19 +36,11 @@ def main(
 ) -> None:
     """Print the age of orders when they can be read in gold, and the builds."""
     with session() as (spark, folder), contextlib.ExitStack() as stack:
-        bench = Bench(spark, folder)
-        settings = load_settings(home=folder, sql_port=free_port())
-        stack.callback(start_broker(settings).stop)
-        lake = Lake(settings, bench.topics)
-        create_topics(lake)
-        running = ingest(spark, lake)
-        bench.fill(users)
-        running += refine(spark, lake)
-        running[-1].query.processAllAvailable()
+        bench, lake, running = stack.enter_context(streaming(spark, folder, users))
         register(spark, lake)
-        stack.callback(start_endpoint(spark, settings).stop)
+        stack.callback(start_endpoint(spark, lake.settings).stop)
         sender = multiprocessing.get_context("spawn").Process(
-            target=send, args=(settings, rate, warm_up + seconds, users)
+            target=send, args=(lake.settings, rate, warm_up + seconds, users)
         )
         sender.start()
         stop, builds = Event(), list[Any]()

@@ -15,11 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.silver import with_passwords
 from gold.catalog import register
 from gold.sql_client import connect
-from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
-from lakehouse.runtime.ports import free_port
 from lakehouse.runtime.session import build_session
 from lakehouse.runtime.terminal import print_rows
 from lakehouse.sql.endpoint import start_endpoint
@@ -41,14 +40,8 @@ def main(
     """Print the milliseconds of an owner's and of a reader's statements."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
+        settings = with_passwords(home, sql_user="owner")
         password = generated_password(home / "password")
-        settings = load_settings(
-            home=home,
-            sql_port=free_port(),
-            sql_authentication="password",
-            sql_password_file=home / "password",
-            sql_user="owner",
-        )
         add_user(settings, "owner", password, "owner")
         add_user(settings, "reader", password, "reader")
         spark = build_session(settings, "benchmark")

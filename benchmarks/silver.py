@@ -453,19 +453,11 @@ def freshness(
     """Measure the time from published to readable in silver.enriched_orders, in a running lake."""
     served: dict[str, Any] = {"sql_authentication": "password"} if readers else {}
     with session(**served) as (spark, folder), contextlib.ExitStack() as stack:
-        lake = Bench(spark, folder)
-        settings = load_settings(home=folder)
-        stack.callback(start_broker(settings).stop)
-        live = Lake(settings, lake.topics)
-        create_topics(live)
-        running = ingest(spark, live)
-        lake.fill(users)
-        running += refine(spark, live)
-        running[-1].query.processAllAvailable()
+        lake, live, running = stack.enter_context(streaming(spark, folder, users))
         if readers:
             answered = stack.enter_context(reading(spark, folder, readers))
         sender = multiprocessing.get_context("spawn").Process(
-            target=send, args=(settings, rate, warm_up + seconds, users)
+            target=send, args=(live.settings, rate, warm_up + seconds, users)
         )
         sender.start()
         path = lake.path("silver", "enriched_orders")
@@ -492,22 +484,53 @@ def freshness(
 
 
 @contextlib.contextmanager
+def streaming(
+    spark: SparkSession, home: Path, users: int
+) -> Iterator[tuple[Bench, Lake, list[Stream]]]:
+    """Run a broker, bronze and silver, with that many users in silver.
+
+    Yields:
+        The lake for direct writes, the lake that the broker fills, and the streams, of which the
+        last is silver's.
+    """
+    bench = Bench(spark, home)
+    lake = Lake(load_settings(home=home, sql_port=free_port()), bench.topics)
+    broker = start_broker(lake.settings)
+    try:
+        create_topics(lake)
+        running = ingest(spark, lake)
+        bench.fill(users)
+        running += refine(spark, lake)
+        running[-1].query.processAllAvailable()
+        yield bench, lake, running
+    finally:
+        broker.stop()
+
+
+def with_passwords(home: Path, **own: Any) -> LakeSettings:
+    """Settings of an SQL endpoint with passwords, and of clients that use the generated one."""
+    file = home / "password"
+    generated_password(file)
+    return load_settings(
+        home=home,
+        sql_port=free_port(),
+        sql_authentication="password",
+        sql_password_file=file,
+        **own,
+    )
+
+
+@contextlib.contextmanager
 def reading(spark: SparkSession, home: Path, count: int) -> Iterator[Any]:
     """Serve SQL, and let readers query `silver.enriched_orders` one statement after another.
 
     Yields:
         The number of statements answered so far, as `value`.
     """
-    password = generated_password(home / "password")
-    settings = load_settings(
-        home=home,
-        sql_port=free_port(),
-        sql_authentication="password",
-        sql_password_file=home / "password",
-        sql_roles={"reader": {"tables": ["silver.enriched_orders"]}},
-    )
+    roles = {"reader": {"tables": ["silver.enriched_orders"]}}
+    settings = with_passwords(home, sql_roles=roles)
     for n in range(count):
-        add_user(settings, f"reader{n}", password, "reader")
+        add_user(settings, f"reader{n}", generated_password(home / "password"), "reader")
     register(spark, Lake(settings))
     serving = start_endpoint(spark, settings)
     processes = multiprocessing.get_context("spawn")

@@ -361,8 +361,8 @@ class ArrowTable:
     def upsert(self, rows: pa.Table, key: Sequence[str], gone: pa.Table | None = None) -> None:
         """Insert rows, or write them in place of those with the same key, in one commit.
 
-        The change feed has each changed row as it was before and as it is now. Call this only if
-        `rewrites_little` is true for the rows.
+        The change feed records each changed row twice, before and after the change. Call this only
+        if `rewrites_little` is true for the rows.
 
         Args:
             rows: the rows, with the table's columns and distinct keys.
