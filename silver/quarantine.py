@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bronze.upkeep import compact
-from lake.streams.checkpoint import claim_tables
+from lake.streams.checkpoint import Checkpoint, claim_tables
 from lake.tables.arrow import ArrowTable
+from lake.tables.keys import literal_of
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, as_messages, bronze_table, match
 from lake.topics.topic_file import TopicFile
@@ -47,13 +49,20 @@ class Selection:
     topic: str | None = None
     reason: str | None = None
 
+    @property
     def column(self) -> Any:
-        """The selection as a condition on the quarantine. Discarded records are excluded."""
-        condition = F.col("status") == "open"
-        for name in ("topic", "reason"):
-            if getattr(self, name) is not None:
-                condition = condition & (F.col(name) == getattr(self, name))
-        return condition
+        """The selection as a condition of Spark on the quarantine, without discarded records."""
+        conditions = [F.col(name) == value for name, value in self._values().items()]
+        return reduce(and_, conditions)
+
+    @property
+    def condition(self) -> str:
+        """The same in DataFusion's SQL."""
+        return " AND ".join(f"{n} = {literal_of(value)}" for n, value in self._values().items())
+
+    def _values(self) -> dict[str, str]:
+        chosen = {"topic": self.topic, "reason": self.reason}
+        return {"status": "open", **{n: value for n, value in chosen.items() if value is not None}}
 
     def check(self, topics: TopicFile) -> None:
         """Check that the topic is declared.
@@ -117,8 +126,11 @@ def replay(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str
         SettingsError: the topic is not declared, or Spark refuses the expression of a computed
             field.
     """
-    with _decision(spark, lake, selection) as (refinery, number):
-        chosen = lake.table(QUARANTINE).rows(spark).where(selection.column())
+    with _decision(spark, lake, selection) as checkpoint:
+        check_expressions(spark, lake.topics.topics.values())
+        refinery = Refinery(lake, checkpoint)
+        number = finish_last(spark, lake, refinery)
+        chosen = lake.table(QUARANTINE).rows(spark).where(selection.column)
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
             return Counter()
@@ -160,26 +172,33 @@ def _messages(spark: SparkSession, lake: Lake, chosen: DataFrame, name: str) -> 
     return metadata.join(F.broadcast(messages), [*POSITION_FIELDS])
 
 
-def discard(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str]:
+def discard_needs_spark(lake: Lake) -> bool:
+    """Whether `discard` may have to complete the materialized views of an interrupted replay."""
+    return bool(lake.topics.kept_views())
+
+
+def discard(spark: SparkSession | None, lake: Lake, selection: Selection) -> Counter[str]:
     """Discard open records. They stay in the quarantine, marked as discarded.
+
+    Args:
+        spark: the session; None if `discard_needs_spark` is false.
+        lake: the lake.
+        selection: which records.
 
     Returns and raises the same as `replay`.
     """
-    with _decision(spark, lake, selection) as (_, number):
-        table = lake.table(QUARANTINE).spark(spark)
-        table.update(selection.column(), {"status": F.lit("discarded")})
+    with _decision(spark, lake, selection) as checkpoint:
+        if spark is None:
+            number = _book_last(lake)
+        else:
+            number = finish_last(spark, lake, Refinery(lake, checkpoint))
+        _table(lake).update(selection.condition, {"status": "discarded"})
         return _book(lake, number)
 
 
 @contextlib.contextmanager
-def _decision(
-    spark: SparkSession, lake: Lake, selection: Selection
-) -> Iterator[tuple[Refinery, int]]:
-    """Hold silver's checkpoint during a decision.
-
-    Yields:
-        The refinery, and the batch id under which the decision is booked.
-    """
+def _decision(spark: SparkSession | None, lake: Lake, selection: Selection) -> Iterator[Checkpoint]:
+    """Hold silver's checkpoint during a decision."""
     selection.check(lake.topics)
     checkpoint = claim_tables(spark, lake, QUERY, silver_tables(lake.topics))
     try:
@@ -189,9 +208,7 @@ def _decision(
                 "need whole batches. Run `lakehouse silver --available-now` first."
             )
             raise CheckpointError(message)
-        check_expressions(spark, lake.topics.topics.values())
-        refinery = Refinery(lake, checkpoint)
-        yield refinery, finish_last(spark, lake, refinery)
+        yield checkpoint
     finally:
         checkpoint.release()
 
@@ -208,14 +225,18 @@ def _table(lake: Lake) -> ArrowTable:
 
 
 def finish_last(spark: SparkSession, lake: Lake, refinery: Refinery) -> int:
-    """Book what an interrupted decision did.
+    """Complete and book an interrupted decision.
 
     Returns:
         The batch id of the next decision, a negative number.
     """
-    last = _last_number(lake)
-    refinery.keep_views(spark, last - 1)
-    _book(lake, last - 1)
+    refinery.keep_views(spark, _last_number(lake) - 1)
+    return _book_last(lake)
+
+
+def _book_last(lake: Lake) -> int:
+    """Book what an interrupted decision did. Returns the batch id of the next decision."""
+    _book(lake, _last_number(lake) - 1)
     return _last_number(lake) - 1
 
 

@@ -125,10 +125,10 @@ class Checkpoint:
         if not stored:
             self._save()
 
-    def own(self, spark: SparkSession, table: Table) -> None:
+    def own(self, spark: SparkSession | None, table: Table) -> None:
         """Create a table for this checkpoint, or check that the table belongs to the checkpoint.
 
-        Also adds declared columns that the table lacks.
+        With Spark, also adds declared columns that the table lacks.
 
         Raises:
             CheckpointError: table and checkpoint do not belong together.
@@ -148,7 +148,7 @@ class Checkpoint:
             )
         if known and known != str(metadata.id):
             self._refuse(f"has written to a table other than the current {table.full_name}")
-        if there and (added := table.evolve(spark, delta)):
+        if spark and there and (added := table.evolve(spark, delta)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         if known is None:
             self._tables[table.full_name] = str(metadata.id)
@@ -294,11 +294,12 @@ def _refuse_interrupted(path: Path, command: str | None) -> None:
 
 
 def claim_tables(
-    spark: SparkSession, lake: Lake, query: str, specs: Sequence[TableSpec]
+    spark: SparkSession | None, lake: Lake, query: str, specs: Sequence[TableSpec]
 ) -> Checkpoint:
     """Claim a query's checkpoint, and check that its tables belong to it.
 
-    Tables that do not exist are created.
+    Tables that do not exist are created, and declared columns that a table lacks are added. Without
+    Spark, no columns are added.
 
     Raises:
         CheckpointError: the checkpoint is in use, is torn, or does not belong to these tables.

@@ -334,6 +334,11 @@ class ArrowTable:
         target.when_matched_delete().execute()
         write_checksum(self._delta)
 
+    def update(self, condition: str, values: dict[str, Any]) -> None:
+        """Set columns of the rows that meet a condition in DataFusion's SQL, in one commit."""
+        self._delta.update(predicate=condition, new_values=values)
+        write_checksum(self._delta)
+
     def rewrites_little(self, rows: pa.Table, key: Sequence[str]) -> bool:
         """Whether `upsert` can write these rows, and writes few others again for it.
 

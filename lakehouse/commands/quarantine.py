@@ -1,5 +1,6 @@
 """`lakehouse quarantine`: show, replay or discard the records that silver has refused."""
 
+import contextlib
 from typing import Annotated
 
 import typer
@@ -72,7 +73,7 @@ def give_up(
     from lakehouse.runtime.run import spark_session
     from lakehouse.runtime.terminal import out, step
     from silver.audit.totals import count_open
-    from silver.quarantine import Selection, discard
+    from silver.quarantine import Selection, discard, discard_needs_spark
 
     selection = Selection(topic, reason)
     selection.check(current.topics)
@@ -80,9 +81,10 @@ def give_up(
     if not count or not (yes or typer.confirm(f"Discard {count} records?", default=False)):
         out.print("Nothing was discarded.")
         return
-    with (
-        spark_session(current.settings, "lakehouse-quarantine") as spark,
-        step("Discarding the records"),
-    ):
+    with contextlib.ExitStack() as stack:
+        spark = None
+        if discard_needs_spark(current.lake):
+            spark = stack.enter_context(spark_session(current.settings, "lakehouse-quarantine"))
+        stack.enter_context(step("Discarding the records"))
         done = discard(spark, current.lake, selection)
     out.print(f"{done['discarded']} records were discarded.")

@@ -343,9 +343,7 @@ def quarantine_replay(world: World) -> Case:
 
 def quarantine_discard(world: World) -> Case:
     topics = world.base.topics
-    return world.case(
-        lambda s: quarantine.discard(world.spark, Lake(s, topics), Selection("people"))
-    )
+    return world.case(lambda s: quarantine.discard(None, Lake(s, topics), Selection("people")))
 
 
 def publish_table_(world: World) -> Case:

@@ -383,13 +383,12 @@ def test_the_console_runs_sql_as_a_reader_although_everybody_is_an_owner(
 
 def test_nothing_listens_beyond_loopback(running: subprocess.Popen[str], home: Home) -> None:
     up = psutil.Process(running.pid)
-    # Only TCP: the broker uses UDP for DNS queries, and serves nothing on it.
-    listening = {
-        connection.laddr
-        for process in (up, *up.children(recursive=True))
-        for connection in process.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    listening = set()
+    for process in (up, *up.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # dbt's processes come and go
+            # Only TCP: the broker uses UDP for DNS queries, and serves nothing on it.
+            found = process.net_connections("tcp")
+            listening |= {each.laddr for each in found if each.status == psutil.CONN_LISTEN}
     ports = {address.port for address in listening}
     own = {home.broker_port, home.connect_port, home.metrics_port, home.sql_port}
     assert ports > own | {home.console_port}

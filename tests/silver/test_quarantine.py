@@ -109,8 +109,15 @@ def test_a_replay_that_died_before_its_audit_is_finished_by_the_next(
 
 
 def test_discarded_records_stay_discarded_and_are_not_replayed(lake: SilverLake) -> None:
-    done = discard(lake.spark, lake.lake, Selection("people", MISSING))
+    before = {(row["topic"], row["position"]): row for row in lake.rows("quarantine")}
+    done = discard(None, lake.lake, Selection("people", MISSING))
     assert done["discarded"] == 2
+    discarded = {"status": "discarded"}
+    after = {(row["topic"], row["position"]): row for row in lake.rows("quarantine")}
+    assert after == {
+        place: {**row, **(discarded if row["reason"] == MISSING else {})}
+        for place, row in before.items()
+    }
     loosen(lake)
     replay(lake.spark, lake.lake, Selection("people"))
     assert {row["id"] for row in lake.rows("people_state")} == {2}
