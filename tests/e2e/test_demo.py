@@ -227,6 +227,7 @@ def test_a_plan_says_what_the_next_commands_do_or_refuse(demo: Outcome, home: Ho
     (models / "high_readings.sql").unlink()
 
 
+@pytest.mark.nightly
 def test_sql_answers_when_nothing_else_runs(demo: Outcome, home: Home) -> None:
     count = "select count(*) as readings from silver.enriched_readings"
     done = home.run("sql", "--format", "csv", count)

@@ -195,7 +195,7 @@ def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
 
 
 def test_one_table_is_rebuilt_with_what_is_computed_from_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_nightly: bool
 ) -> None:
     """The new column has values in all rows, and the tables of other topics stay as they are."""
     lake = SilverLake(spark, tmp_path / "lake", declared(tmp_path, BEFORE + NOTES))
@@ -245,6 +245,8 @@ def test_one_table_is_rebuilt_with_what_is_computed_from_it(
         both = [each.audited(column, "topic <> 'people'") for each in (lake, fresh)]
         both[0]["notes"] = both[1]["notes"]  # which were sent twice
         assert both[0] == both[1], column
+    if not is_nightly:
+        return
     DeltaTable(lake.settings.table_path("silver", "enriched_notes")).delete("id = 1")
     rebuild(spark, lake.lake, part=Part.of(lake.lake, "enriched_notes"))
     lake.table("seen").limit(0).write.format("delta").mode("overwrite").save(
