@@ -1,5 +1,10 @@
-"""Tests that the dashboard and the alerts query existing metrics; Grafana itself is not run."""
+"""Tests that the dashboard and the alerts query existing metrics, without a server.
 
+Prometheus answers them in `test_prometheus.py`. Grafana itself is not run.
+"""
+
+import copy
+import importlib
 import json
 import re
 import shutil
@@ -26,6 +31,7 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 DOCS = (ROOT / "docs" / "operations.md").read_text()
 OF_A_TARGET = {"instance", "job"}
 VALUES = {"outcome": {*BOOKED, *BUILDS}, "query": {"silver"}, "job": {"lakehouse"}}
+NEEDS = "grafana-foundation-sdk is for Python 3.11 and later"
 VARIABLES = {"$__rate_interval": "5m", "$instance": ".+"}
 
 SERIES = {"up": OF_A_TARGET}
@@ -136,6 +142,13 @@ def test_the_example_scrapes_the_port_of_the_docs() -> None:
     assert f"LAKEHOUSE_METRICS_PORT={target.rpartition(':')[2]}" in DOCS
 
 
+def test_each_alert_is_made_to_fire() -> None:
+    """By `alerts_test.yml`, which promtool runs below."""
+    tests = yaml.safe_load((ROOT / "tests" / "e2e" / "alerts_test.yml").read_text())["tests"]
+    fired = re.findall(r'alertname="(\w+)"', str(tests))
+    assert {*fired} == {rule["alert"] for rule in RULES}
+
+
 def test_each_metric_is_shown_or_alerted_on() -> None:
     asked = {each.name for _, text in EXPRESSIONS for each in selectors(nodes(text))}
     unseen = [name for name in METRICS if not any(each.startswith(name) for each in asked)]
@@ -153,6 +166,37 @@ def test_panels_are_explained_and_do_not_overlap() -> None:
         apart_x = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
         apart_y = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
         assert apart_x or apart_y
+
+
+def unknown(document: Any) -> list[str]:
+    """Return the places of a dashboard that Grafana's own classes do not keep as they are."""
+    models = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason=NEEDS)
+    cog = pytest.importorskip("grafana_foundation_sdk.cog", reason=NEEDS)
+    plugins, encoder = (
+        importlib.import_module(f"{cog.__name__}.{n}") for n in ("plugins", "encoder")
+    )
+    plugins.register_default_plugins()
+    known = encoder.JSONEncoder().encode(models.Dashboard.from_json(document))
+
+    def differences(given: Any, kept: Any, place: str) -> Iterator[str]:
+        if isinstance(given, dict) and isinstance(kept, dict):
+            for name, value in given.items():
+                yield from differences(value, kept.get(name), f"{place}.{name}")
+        elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+            for number, pair in enumerate(zip(given, kept, strict=True)):
+                yield from differences(*pair, f"{place}[{number}]")
+        elif given != kept:
+            yield place
+
+    return [*differences(document, json.loads(known), "")]
+
+
+def test_the_dashboard_has_only_what_grafanas_schema_knows() -> None:
+    assert unknown(DASHBOARD) == []
+    wrong = copy.deepcopy(DASHBOARD)
+    wrong["refreshes"] = "15s"
+    wrong["panels"][1]["gridPos"]["width"] = 4
+    assert {*unknown(wrong)} == {".refreshes", ".panels[1].gridPos.width"}
 
 
 def test_the_docs_list_each_metric_as_declared() -> None:
@@ -173,7 +217,7 @@ def test_the_docs_list_each_metric_as_declared() -> None:
     [
         ("check", "config", PROMETHEUS / "prometheus.yml"),
         ("check", "rules", PROMETHEUS / "alerts.yml"),
-        ("test", "rules", ROOT / "tests" / "alerts_test.yml"),
+        ("test", "rules", ROOT / "tests" / "e2e" / "alerts_test.yml"),
     ],
     ids=["configuration", "rules", "what fires"],
 )

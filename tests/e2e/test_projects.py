@@ -21,7 +21,7 @@ import pytest
 from bs4 import BeautifulSoup
 from live_shop import until
 from postgres_server import PostgresServer
-from project import SECONDS, Project
+from project import SECONDS, Project, export_turnover
 
 pytestmark = [pytest.mark.jvm, pytest.mark.nightly, pytest.mark.timeout(900)]
 Row = tuple[Any, ...]
@@ -269,10 +269,7 @@ def test_the_sinks_of_the_bank_fill_topics_and_a_database(
 ) -> None:
     """As its README says, with the section of the topic file that needs a database."""
     project = Project(tmp_path / "bank", "--example", "bank")
-    file = project.folder / "topics.toml"
-    before, comment, section = file.read_text().partition("# [export.turnover]")
-    file.write_text(before + (comment + section).replace("# ", ""))
-    project.env["BANK_DB"] = postgres.create_database()
+    export_turnover(project, postgres.create_database())
     customer = project.sample("transactions")[0]["customer_id"]
 
     def consumed(topic: str) -> dict[str, Any]:

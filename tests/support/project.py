@@ -97,3 +97,11 @@ class Project:
         file = self.folder / "sample" / f"{topic}.csv"
         with file.open(encoding="utf-8", newline="") as lines:
             return list(csv.DictReader(lines))
+
+
+def export_turnover(project: Project, database: str) -> None:
+    """Declare the sink of the bank to a database, whose section of the topic file is a comment."""
+    file = project.folder / "topics.toml"
+    before, comment, section = file.read_text().partition("# [export.turnover]")
+    file.write_text(before + (comment + section).replace("# ", ""))
+    project.env["BANK_DB"] = database
