@@ -28,7 +28,7 @@ from lake.settings.sql import RoleSettings, SqlSettings
 from lake.topics.changelog_rules import Columns
 from lake.topics.field_spec import FieldSpec
 from lake.topics.lookups import Lookup
-from lake.topics.sink import Export, KindField, Publish
+from lake.topics.sink import Export, Import, KindField, Publish
 from lake.topics.topic import CHANGELOG_ONLY, Explode, Function, Rule, Topic, View
 from lake.topics.topic_file import TopicFile
 from lake.topics.views.joins import Join, Within
@@ -56,6 +56,7 @@ TABLES: dict[type[BaseModel], tuple[str, str]] = {
     Publish: ("Sink to a topic", "`[publish.<name>]`"),
     KindField: ("Kind of change", "The value of `deletes` of a sink to a topic."),
     Export: ("Sink to PostgreSQL", "`[export.<name>]`"),
+    Import: ("Import", "`[import.<name of a changelog>]`"),
 }
 ENTRY = re.compile(r"^(?P<names>\w+(?:, \w+)*): (?P<text>.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 NAMED = "name of a "
