@@ -33,6 +33,7 @@ from lakehouse.sinks.loop import Loop, LoopStream
 from lakehouse.sinks.postgres.database import address_of, connect, explained, require_driver
 from pulsar_spark.broker.admin import PulsarAdmin, namespace_of
 from pulsar_spark.errors import BrokerError, LakehouseError, SettingsError
+from pulsar_spark.offsets import Position
 
 if TYPE_CHECKING:
     import psycopg
@@ -117,6 +118,18 @@ def _start(lake: Lake, declared: Import, available_now: bool) -> Running:
     except BaseException:
         checkpoint.release()
         raise
+
+
+def _end(admin: PulsarAdmin, partition: str) -> Position | None:
+    """The last entry of a partition; None if there is none that the broker still keeps."""
+    state = admin.state(partition)
+    is_kept = any(ledger.id == state.last.ledger for ledger in state.log.ledgers)
+    return state.last if is_kept and state.last.entry >= 0 else None
+
+
+def _position(message: Any) -> Position:
+    """The entry of a message, by its id."""
+    return Position(message.ledger_id(), message.entry_id())
 
 
 class Importer:
@@ -207,54 +220,52 @@ class Importer:
                 raise self._refused(error) from error
             names = admin.partitions(self._address)
             self._partitions = [Partition(each, admin.created_at(each) or 0) for each in names]
+            ends = {each: _end(admin, each) for each in names}
         published = Published(self._file)
         try:
             known = published.positions(self._partitions)
             for each in self._partitions:
-                self._read(published, each, known.get(each.name))
+                self._read(published, each, known.get(each.name), ends[each.name])
         except BaseException:
             published.close()
             raise
         self._published = published
         return published
 
-    def _read(self, published: Published, partition: Partition, after: bytes | None) -> None:
-        """Keep what a partition holds after a message.
+    def _read(
+        self, published: Published, partition: Partition, after: bytes | None, end: Position | None
+    ) -> None:
+        """Keep what a partition holds after a message, up to its last entry.
+
+        The reader itself finds no end behind messages without payload.
 
         Raises:
             SettingsError: another producer has published rows.
         """
         import pulsar
 
-        if self._client is None:
+        known = pulsar.MessageId.earliest if after is None else pulsar.MessageId.deserialize(after)
+        if self._client is None or end is None or _position(known) >= end:
             return
-        start = pulsar.MessageId.earliest
-        if after is not None:
-            start = pulsar.MessageId.deserialize(after)
         changes: list[Change] = []
-        end: bytes | None = None
         try:
-            reader = self._client.create_reader(
-                partition.name, start, is_read_compacted=self._topic.compacted
-            )
+            reader = self._client.create_reader(partition.name, known)
             try:
-                while reader.has_message_available():
+                while _position(known) < end or reader.has_message_available():
                     message = reader.read_next(READ_SECONDS * 1000)
-                    payload = message.data()
+                    payload, known = message.data(), message.message_id()
                     if payload and not message.producer_name().startswith(PRODUCER):
                         self._refuse_others(partition.name)
                     changes.append(Change(message.partition_key().encode(), payload))
-                    end = message.message_id().serialize()
                     if len(changes) >= MOST[0]:
-                        published.keep(changes, {partition: end})
+                        published.keep(changes, {partition: known.serialize()})
                         changes = []
                         self._check_cancelled()
             finally:
                 reader.close()
         except pulsar.PulsarException as error:
             raise self._refused(error) from error
-        if end is not None:
-            published.keep(changes, {partition: end})
+        published.keep(changes, {partition: known.serialize()})
 
     def _publish(self, published: Published, changes: Iterator[Change], at: int) -> int:
         """Publish changes portion by portion, and keep each when the broker has confirmed it."""

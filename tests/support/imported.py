@@ -15,6 +15,7 @@ from lake.tables.lake import Lake
 from lakehouse.imports.importer import Importer, run_imports
 from lakehouse.imports.published import FILE
 from lakehouse.messages.publish import create_topics
+from pulsar_spark.broker.admin import PulsarAdmin
 
 VARIABLE = "IMPORT_OF_THE_TESTS"
 DISTRICTS = """
@@ -80,12 +81,17 @@ class Imported:
     def messages(self) -> list[tuple[str, Any]]:
         """Return all messages in the order of the topic: the key, and the row or None."""
         client = self.settings.connection.client()
-        reader = client.create_reader(self.topic, pulsar.MessageId.earliest)
         found = []
-        while reader.has_message_available():
-            message = reader.read_next(10_000)
-            payload = message.data()
-            found.append((message.partition_key(), json.loads(payload) if payload else None))
+        with PulsarAdmin(self.settings.connection) as admin:
+            for partition in admin.partitions(self.topic):
+                end, place = admin.state(partition).last, (-1, -1)
+                reader = client.create_reader(partition, pulsar.MessageId.earliest)
+                while end.entry >= 0 and place < (end.ledger, end.entry):
+                    message = reader.read_next(10_000)
+                    place = message.message_id().ledger_id(), message.message_id().entry_id()
+                    payload = message.data()
+                    row = json.loads(payload) if payload else None
+                    found.append((message.partition_key(), row))
         client.close()
         return found
 
