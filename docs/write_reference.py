@@ -152,7 +152,8 @@ def topic_file() -> str:
     text = [
         "# Keys of a topic file",
         "[Topic files](../topic-files.md) explains what the keys do and how they go together, and "
-        "[Sinks](../sinks.md) those of sinks. Unknown keys are refused.",
+        "[Sinks](../sinks.md) those of sinks, and [Imports](../imports.md) those of imports. "
+        "Unknown keys are refused.",
     ]
     for model, (title, place) in TABLES.items():
         rows = (
