@@ -65,7 +65,7 @@ def test_new_changed_and_deleted_rows_are_published_and_nothing_else(make: Make)
     assert table.held() == {}
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [1, pytest.param(3, marks=pytest.mark.nightly)])
 def test_the_copy_may_be_lost_or_old(
     make: Make, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
@@ -191,7 +191,7 @@ def assert_published(table: Imported, states: dict[str, list[Any]]) -> None:
 @pytest.mark.parametrize(
     "points",
     [
-        ("after flush", "after keep", "before note_compared"),
+        ("after flush", "before note_compared"),
         pytest.param(map(str, range(1, 1000)), marks=pytest.mark.nightly),
     ],
     ids=["some", "all"],
@@ -228,7 +228,7 @@ def test_wherever_it_is_killed_no_change_is_lost_and_none_comes_too_late(
             note()
         table.run()
         assert_published(table, states)
-    assert kills >= 3
+    assert kills >= 2
 
 
 @pytest.fixture
