@@ -104,10 +104,10 @@ def read(database: psycopg.Connection[Any], tmp_path: Path) -> Read:
 def test_each_value_is_that_of_the_column(database: psycopg.Connection[Any], read: Read) -> None:
     """One row for each value, in which all other columns are NULL."""
     columns = ", ".join(f"c{n} {kind}" for n, (_, kind, *_) in enumerate(VALUES))
-    database.execute(f"CREATE TABLE things (id int, {columns})")  # type: ignore[arg-type]
+    database.execute(f"CREATE TABLE things (id int, {columns})")
     for n, (value, kind, *_) in enumerate(VALUES):
         statement = f"INSERT INTO things (id, c{n}) VALUES ({n}, %s::{kind})"
-        database.execute(statement, (value,))  # type: ignore[arg-type]
+        database.execute(statement, (value,))
     fields = [
         f'c{n} = {{ type = "{kind}", required = false }}' for n, (*_, kind, _) in enumerate(VALUES)
     ]
@@ -134,9 +134,9 @@ def test_odd_values_are_such_as_go_to_quarantine(
     database: psycopg.Connection[Any], read: Read
 ) -> None:
     columns = ", ".join(f"c{n} {kind}" for n, (_, kind, _) in enumerate(ODD))
-    database.execute(f"CREATE TABLE things (id int, {columns})")  # type: ignore[arg-type]
+    database.execute(f"CREATE TABLE things (id int, {columns})")
     values = ", ".join(f"'{text}'" for text, _, _ in ODD)
-    database.execute(f"INSERT INTO things VALUES (1, {values})")  # type: ignore[arg-type]
+    database.execute(f"INSERT INTO things VALUES (1, {values})")
     fields = "\n".join(f'c{n} = "{kind}"' for n, (_, _, kind) in enumerate(ODD))
     [row] = read(f'id = "long"\n{fields}')
     found = read_object(row.payload.decode())
@@ -188,7 +188,7 @@ def test_views_are_read_like_tables(database: psycopg.Connection[Any], read: Rea
 def test_a_table_that_does_not_fit_is_refused_by_the_name_of_the_column(
     database: psycopg.Connection[Any], read: Read, table: str, says: str
 ) -> None:
-    database.execute(f"CREATE TABLE things ({table})")  # type: ignore[arg-type]
+    database.execute(f"CREATE TABLE things ({table})")
     with pytest.raises(SettingsError, match=rf"import\.things: .*{says}"):
         read('id = "long"\na = { type = "string", required = false }' if "a" in table else ID)
 
@@ -210,6 +210,6 @@ def test_a_key_that_cannot_be_a_message_key_is_refused(
     database: psycopg.Connection[Any], read: Read, values: str, says: str
 ) -> None:
     database.execute("CREATE TABLE things (a text, b text)")
-    database.execute(f"INSERT INTO things VALUES {values}")  # type: ignore[arg-type]
+    database.execute(f"INSERT INTO things VALUES {values}")
     with pytest.raises(SettingsError, match=says):
         read('a = "string"\nb = "string"', '["a", "b"]')
