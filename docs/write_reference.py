@@ -28,7 +28,7 @@ from lake.settings.sql import RoleSettings, SqlSettings
 from lake.topics.changelog_rules import Columns
 from lake.topics.field_spec import FieldSpec
 from lake.topics.lookups import Lookup
-from lake.topics.sink import Export, KindField, Publish
+from lake.topics.sink import Export, Import, KindField, Publish
 from lake.topics.topic import CHANGELOG_ONLY, Explode, Function, Rule, Topic, View
 from lake.topics.topic_file import TopicFile
 from lake.topics.views.joins import Join, Within
@@ -56,6 +56,7 @@ TABLES: dict[type[BaseModel], tuple[str, str]] = {
     Publish: ("Sink to a topic", "`[publish.<name>]`"),
     KindField: ("Kind of change", "The value of `deletes` of a sink to a topic."),
     Export: ("Sink to PostgreSQL", "`[export.<name>]`"),
+    Import: ("Import", "`[import.<name of a changelog>]`"),
 }
 ENTRY = re.compile(r"^(?P<names>\w+(?:, \w+)*): (?P<text>.*?)(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 NAMED = "name of a "
@@ -151,7 +152,8 @@ def topic_file() -> str:
     text = [
         "# Keys of a topic file",
         "[Topic files](../topic-files.md) explains what the keys do and how they go together, and "
-        "[Sinks](../sinks.md) those of sinks. Unknown keys are refused.",
+        "[Sinks](../sinks.md) those of sinks, and [Imports](../imports.md) those of imports. "
+        "Unknown keys are refused.",
     ]
     for model, (title, place) in TABLES.items():
         rows = (

@@ -41,7 +41,7 @@ app.add_typer(sql.commands, name="sql-user", no_args_is_help=True)
 for command in (
     project.init,
     project.plan,
-    *(streams.demo, streams.up, streams.bronze, streams.silver, streams.sinks),
+    *(streams.demo, streams.up, streams.bronze, streams.silver, streams.imports, streams.sinks),
     *(streams.pause, streams.resume, streams.warm_up, replay.replay),
     *(publish.publish, publish.publish_table, publish.create_topics, publish.generate),
     *(messages.produce, messages.consume),

@@ -1,4 +1,4 @@
-"""`lakehouse up`: run broker, streams, sinks and SQL endpoint together until they are stopped."""
+"""`lakehouse up`: run broker, imports, streams, sinks and SQL together until they are stopped."""
 
 import contextlib
 import time
@@ -18,6 +18,7 @@ from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
+from lakehouse.imports.importer import check_imports, run_imports
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.address import console_url
 from lakehouse.runtime.notify import READY, STOPPING, notify
@@ -50,6 +51,7 @@ def up(lake: Lake, *, rebuild: bool = False) -> None:
     """
     require_free_ports(lake.settings)
     check_sinks(lake, declared(lake))
+    check_imports([*lake.topics.imports.values()])
     with broker_and_spark(lake.settings, "lakehouse") as (embedded, spark):
         if embedded:
             create_topics(lake)
@@ -71,7 +73,7 @@ def require_free_ports(settings: LakeSettings) -> None:
 
 
 def serve(spark: SparkSession, lake: Lake, *, rebuild: bool = False) -> None:
-    """Stream, run the sinks, answer SQL, and serve Spark Connect if it has a port.
+    """Stream, run imports and sinks, answer SQL, and serve Spark Connect if it has a port.
 
     In a new lake, SQL is served while the changelogs land, for which silver waits. Otherwise it is
     served when silver has caught up, because messages may be waiting.
@@ -96,7 +98,8 @@ def serve(spark: SparkSession, lake: Lake, *, rebuild: bool = False) -> None:
         _announce(lake.settings)
         notify(READY)
         try:
-            await_streams([*running, *run_sinks(spark, lake, declared(lake))])
+            imports = run_imports(lake, [*lake.topics.imports.values()])
+            await_streams([*imports, *running, *run_sinks(spark, lake, declared(lake))])
         finally:
             notify(STOPPING)
 

@@ -51,6 +51,7 @@ TESTED_BY = {
     "lakehouse/sinks/postgres/bookkeeping.py": "lakehouse/sinks/test_export.py",
     "lakehouse/sinks/postgres/writer.py": "lakehouse/sinks/test_export.py",
     "lakehouse/sinks/waiting.py": "lakehouse/sinks/test_export.py",
+    "lakehouse/imports/filled_topic.py": "lakehouse/imports/test_importer.py",
     "lakehouse/operate/plan.py": "e2e/test_demo.py",
     "lakehouse/operate/restore.py": "lakehouse/operate/test_backup.py",
     "lake/settings/console.py": "lakehouse/console/test_server.py",

@@ -48,8 +48,9 @@ class StreamState:
 
 
 def stream_names(topics: TopicFile) -> list[str]:
-    """The names of all streams of a topic file: of bronze, silver and the sinks."""
+    """The names of all streams of a topic file: of imports, bronze, silver and the sinks."""
     return [
+        *(f"import.{name}" for name in topics.imports),
         *(f"bronze.{name}" for name in topics.topics),
         SILVER,
         *(f"publish.{name}" for name in topics.publish),

@@ -1,18 +1,26 @@
-"""What a topic file may declare about sinks: tables whose changes leave the lake.
+"""What a topic file may declare about sinks, whose tables leave the lake, and about imports.
 
-`topic_file.py` reads the file, and `sink_source.py` finds the tables.
+`topic_file.py` reads the file, and `sink_source.py` finds the tables of sinks.
 """
 
+import datetime as dt
 import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from lake.topics.address import checked_name
-from lake.topics.topic import Declaration, Name
+from lake.topics.durations import Duration
+from lake.topics.topic import Declaration, Name, Topic
 
 TABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,62}\.[A-Za-z_][A-Za-z0-9_]{0,62}$"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ONE_ADDRESS = (
+    "needs either 'url_env', the name of an environment variable with the address of the database, "
+    "or 'url_file', a file that holds it"
+)
+LEAST = dt.timedelta(seconds=1)
+IN_KEYS = ("int", "long", "string", "boolean", "date")  # fields that may be the key of an import
 
 
 def _checked_variable(value: Any) -> Any:
@@ -133,8 +141,77 @@ class Export(Sink):
     @model_validator(mode="after")
     def _has_one_address(self) -> "Export":
         if (self.url_env is None) == (self.url_file is None):
-            self._refuse(
-                "needs either 'url_env', the name of an environment variable with the address of "
-                "the database, or 'url_file', a file that holds it"
-            )
+            self._refuse(ONE_ADDRESS)
         return self
+
+    @property
+    def label(self) -> str:
+        """The name of its stream, and of its section in the topic file."""
+        return f"export.{self.name}"
+
+
+class Import(Declaration):
+    """A table of PostgreSQL whose rows, and all later changes of them, go to a changelog's topic.
+
+    An import has the name of the changelog, and only the import publishes to that topic.
+
+    table: the table or view in the database, `<schema>.<table>`.
+    every: how often the table is compared with what has been published, such as `"10 seconds"`. A
+        second or more.
+    url_env: the environment variable that holds the address of the database with the password.
+    url_file: the file that holds it. Exactly one of the two is given.
+    """
+
+    name: Name
+    table: Annotated[str, Field(pattern=TABLE)]
+    every: Duration = dt.timedelta(minutes=1)
+    url_env: Annotated[str | None, BeforeValidator(_checked_variable)] = None
+    url_file: Annotated[str | None, BeforeValidator(_checked_file)] = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "Import":
+        if (self.url_env is None) == (self.url_file is None):
+            message = f"import '{self.name}' {ONE_ADDRESS}"
+            raise ValueError(message)
+        if self.every < LEAST:
+            message = f"import '{self.name}' has an 'every' of less than a second; write a second"
+            raise ValueError(message)
+        return self
+
+    @property
+    def label(self) -> str:
+        """The name of its stream, and of its section in the topic file."""
+        return f"import.{self.name}"
+
+
+def why_not_imported(topic: Topic) -> str | None:
+    """Why a table cannot be imported into a topic, as the end of a sentence; None if it can be."""
+    unfit = {
+        "kind": (topic.kind != "changelog", "must be 'changelog'"),
+        "schema": (topic.format != "json", "must be 'json', which an import publishes"),
+        "envelope": (topic.envelope, "must be absent, because an import publishes plain rows"),
+        "sequence": (topic.sequence, "must be absent, because the topic itself orders the changes"),
+        "truncate": (
+            topic.truncate,
+            "must be absent, because deleted rows are published one by one",
+        ),
+        "delete": (topic.delete == "never", "must not be 'never', or deleted rows would stay"),
+        "topic": (topic.has_several, "must name one topic"),
+    }
+    for key, (is_unfit, why) in unfit.items():
+        if is_unfit:
+            return f"'{key}' {why}"
+    for name, spec in topic.fields.items():
+        if spec.is_in_payload and len(topic.place(name)) > 1:
+            return f"the field '{name}' is within an object, and a row of a table has none"
+        if spec.from_message == "key" or spec.message_property:
+            return (
+                f"the field '{name}' comes from '{spec.from_message}', which an import does not set"
+            )
+    for name in topic.key:
+        if topic.fields[name].type not in IN_KEYS or not topic.fields[name].is_in_payload:
+            return (
+                f"the key '{name}' must be a column of type {', '.join(IN_KEYS[:-1])} or "
+                f"{IN_KEYS[-1]}, whose values have one text each"
+            )
+    return None

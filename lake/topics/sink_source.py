@@ -130,6 +130,8 @@ def refuse_wrong_addresses(
 ) -> None:
     """Check the addresses of sinks: no two are equal, and none leads to its own table.
 
+    Nor is one that of an import.
+
     Called when a topic file is read, and again with full names.
 
     Args:
@@ -141,6 +143,14 @@ def refuse_wrong_addresses(
         ValueError: an address is wrong. The message names the sink.
     """
     _refuse_clashes(sinks)
+    for name, address in sinks.items():
+        for filled in topics.imports:
+            if addresses[filled].holds(address):
+                message = (
+                    f"sink '{name}' publishes to the topic {address}, to which only the import "
+                    f"'{filled}' publishes; name another 'topic'"
+                )
+                raise ValueError(message)
     made_from: dict[str, Iterable[str]] = {}
     for name, sink in topics.publish.items():
         known = source_of(topics, sink).topics

@@ -19,7 +19,7 @@ from lake.functions.source import read_source
 from lake.topics.address import Address, declared_address, full_name, refuse_equal
 from lake.topics.lookups import lookup_rules
 from lake.topics.misplaced import Misplaced
-from lake.topics.sink import Export, Publish
+from lake.topics.sink import Export, Import, Publish, why_not_imported
 from lake.topics.sink_source import check_sinks, refuse_wrong_addresses
 from lake.topics.topic import Declaration, Function, Name, Topic, View
 from lake.topics.views.joins import Join, JoinOf
@@ -40,7 +40,7 @@ SUFFIXES = ("_state", "_history")  # appended to a changelog's name for its tabl
 
 
 class TopicFile(Declaration):
-    """All topics of a lake, the joins and views of silver's tables, and the sinks, by name.
+    """All topics of a lake, the joins and views of silver's tables, sinks and imports, by name.
 
     topics: the topics by name.
     functions: functions in Python by name.
@@ -48,6 +48,7 @@ class TopicFile(Declaration):
     views: views over silver's tables by name.
     publish: sinks to topics by name.
     export: sinks to tables of PostgreSQL by name.
+    import: tables of PostgreSQL that are published to changelogs, by the name of the changelog.
     application: the Python module that adds a demo, sections of the report and an evaluation
         (`lakehouse/application.py`). It does not affect the tables.
     """
@@ -58,6 +59,7 @@ class TopicFile(Declaration):
     views: dict[Name, View] = Field(default={})
     publish: dict[Name, Publish] = Field(default={})
     export: dict[Name, Export] = Field(default={})
+    imports: dict[Name, Import] = Field(default={}, alias="import")
     application: str | None = None
 
     @model_validator(mode="before")
@@ -67,7 +69,7 @@ class TopicFile(Declaration):
             return data
         named = {
             kind: {k: {"name": k, **v} if isinstance(v, dict) else v for k, v in found.items()}
-            for kind in ("topics", "functions", "joins", "views", "publish", "export")
+            for kind in ("topics", "functions", "joins", "views", "publish", "export", "import")
             if isinstance(found := data.get(kind), dict)
         }
         if "functions" in named:
@@ -159,6 +161,19 @@ class TopicFile(Declaration):
         return self
 
     @model_validator(mode="after")
+    def _imports_fit(self) -> TopicFile:
+        for name in self.imports:
+            if name not in self.topics:
+                what = (
+                    f"there is no topic '{name}'; an import has the name of the changelog to which "
+                    f"it publishes, and the topics are {', '.join(self.topics)}"
+                )
+                raise Misplaced(("import", name), what)
+            if why := why_not_imported(self.topics[name]):
+                raise Misplaced(("import", name), f"the topic cannot be filled from a table: {why}")
+        return self
+
+    @model_validator(mode="after")
     def _sinks_fit(self) -> TopicFile:
         check_sinks(self)
         return self
@@ -169,8 +184,9 @@ class TopicFile(Declaration):
         Args:
             topics: the topics by name. They are not checked again.
         """
-        given = {name: getattr(self, name) for name in self.model_fields_set} | {"topics": topics}
-        return TopicFile.model_construct(**given)
+        fields, given = TopicFile.model_fields, self.model_fields_set
+        known = {fields[name].alias or name: getattr(self, name) for name in given}
+        return TopicFile.model_construct(**{**known, "topics": topics})
 
     @cached_property
     def view_queries(self) -> list[ViewQuery]:

@@ -1,4 +1,4 @@
-"""The commands that run streams: `demo`, `up`, `bronze`, `silver`, `sinks`; `pause`, `resume`."""
+"""The commands that run streams: `demo`, `up`, `bronze`, `silver`, `imports`, `sinks`, `pause`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pulsar_spark.errors import SettingsError
 Streams = Annotated[
     list[str],
     typer.Argument(
-        metavar="STREAM...", help="bronze.<topic>, silver, publish.<sink> or export.<sink>."
+        metavar="STREAM...",
+        help="bronze.<topic>, silver, publish.<sink>, export.<sink> or import.<topic>.",
     ),
 ]
 
@@ -60,7 +61,7 @@ def up(
         ),
     ] = False,
 ) -> None:
-    """Run the broker, the streams, the sinks, the SQL endpoint and the console until Ctrl-C.
+    """Run broker, imports, streams, sinks, SQL endpoint and console until Ctrl-C.
 
     If a broker answers at the configured address, it is used. Otherwise one is started here.
     With --rebuild, tables of silver that the topic file declares otherwise by now, such as with a
@@ -147,6 +148,29 @@ def silver(available_now: AvailableNow = False) -> None:
         spark_session(current.settings, "lakehouse-silver") as spark,
     ):
         await_streams(refine(spark, current.lake, available_now=available_now))
+
+
+def imports(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Imports to run.", show_default="all"),
+    ] = None,
+    available_now: AvailableNow = False,
+) -> None:
+    """Run the imports of the topic file, which publish changed rows of PostgreSQL to topics.
+
+    `up` runs them as well. They need no Java. With --available-now, each table is compared once.
+    """
+    from lake.observe.exporter import serving
+    from lake.streams.job import await_streams
+    from lakehouse.imports.importer import check_imports, chosen, run_imports
+    from lakehouse.runtime.broker import require_broker
+
+    wanted = chosen(current.lake, names or ())
+    check_imports(wanted)
+    require_broker(current.settings)
+    with nullcontext() if available_now else serving(current.settings):
+        await_streams(run_imports(current.lake, wanted, available_now=available_now))
 
 
 def sinks(

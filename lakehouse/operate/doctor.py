@@ -36,6 +36,7 @@ from lake.tables.format import FormatError, format_of, require_known
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, bronze_table
 from lake.tables.storage import in_bucket, require_bucket, storage_options
+from lakehouse.imports.state import ImportState, import_states
 from lakehouse.runtime.address import console_url
 from lakehouse.runtime.broker import LOOPBACK, broker_answers, is_local
 from lakehouse.runtime.jars import COMPLETE, jar_folder, read_lock
@@ -104,6 +105,8 @@ def examine(lake: Lake) -> list[Finding]:
     for query, owned in {**tables, QUERY: silver_tables(lake.topics)}.items():
         found += streams(lake, query, owned)
     found += kept(lake, dt.datetime.now(dt.timezone.utc))
+    for each in import_states(lake):
+        found.append(imported(each))
     for state in sink_states(lake):
         found += sink(lake, state)
     return found
@@ -461,6 +464,14 @@ def streams(lake: Lake, query: str, tables: list[TableSpec]) -> Iterator[Finding
         batch = newest_batch(lake.settings, query)
         planned = "has not run yet" if batch is None else f"agrees with its tables, batch {batch}"
         yield Finding(check, "ok", planned)
+
+
+def imported(state: ImportState) -> Finding:
+    """Whether an import can continue."""
+    if state.problem:
+        remedy = "Fix the cause, then start it again."
+        return Finding(state.name, "fail", state.problem, remedy)
+    return Finding(state.name, "ok", state.note)
 
 
 def sink(lake: Lake, state: SinkState) -> Iterator[Finding]:

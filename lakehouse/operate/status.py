@@ -15,6 +15,7 @@ from lake.streams.state import finished_at
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
+from lakehouse.imports.state import import_states
 from lakehouse.runtime.broker import broker_answers
 from lakehouse.sinks.state import sink_states
 from pulsar_spark.broker.admin import PulsarAdmin
@@ -59,6 +60,7 @@ def lake_status(lake: Lake, audit: AuditTotals | None = None) -> list[TableStatu
     rows are read.
     """
     return [
+        *(TableStatus(each.name, each.rows, note=each.note) for each in import_states(lake)),
         *_bronze(lake),
         *_silver(lake, audit or AuditTotals(lake)),
         *_gold(lake),

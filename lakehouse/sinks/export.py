@@ -28,7 +28,7 @@ from lake.tables.arrow import CHANGE_TYPE, NEW, ArrowTable
 from lake.tables.lake import Lake
 from lake.topics.sink import Export
 from lake.topics.sink_source import check_condition, source_of
-from lakehouse.sinks.loop import Loop
+from lakehouse.sinks.loop import Loop, LoopStream
 from lakehouse.sinks.postgres.bookkeeping import Bookkeeping, Position
 from lakehouse.sinks.postgres.database import (
     address_of,
@@ -40,7 +40,6 @@ from lakehouse.sinks.postgres.database import (
 from lakehouse.sinks.postgres.target import Target, open_target
 from lakehouse.sinks.postgres.values import type_name
 from lakehouse.sinks.postgres.writer import MOST_BYTES, MOST_ROWS, Writer
-from lakehouse.sinks.waiting import WaitingStream
 from pulsar_spark.errors import SettingsError
 from silver.contract.visible import hiding_columns, shown_columns
 
@@ -76,7 +75,7 @@ def export_sinks(
     if sinks:
         require_driver()
     return [
-        ExportStream(
+        LoopStream(
             query_name(sink.name),
             lake.settings,
             partial(_start, lake, sink, available_now),
@@ -86,14 +85,6 @@ def export_sinks(
         )
         for sink in sinks
     ]
-
-
-class ExportStream(WaitingStream):
-    """A stream of an exporter, whose progress is in the database and not in a checkpoint."""
-
-    def _finished_batch(self) -> str | None:
-        progress = self._running.query.lastProgress if self._running else None
-        return None if progress is None else str(progress.batchId)
 
 
 def _flow(lake: Lake, sink: Export) -> Flow:

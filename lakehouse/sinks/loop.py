@@ -14,6 +14,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from lake.streams.checkpoint import Checkpoint, Running
+from lakehouse.sinks.waiting import WaitingStream
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -126,3 +127,11 @@ class Loop:
     def running(self, checkpoint: Checkpoint) -> Running:
         """The loop as a query on its claimed checkpoint."""
         return Running(cast("StreamingQuery", self), checkpoint, cast("Batches", self))
+
+
+class LoopStream(WaitingStream):
+    """A stream that is a loop, so its progress is not in files of Spark in the checkpoint."""
+
+    def _finished_batch(self) -> str | None:
+        progress = self._running.query.lastProgress if self._running else None
+        return None if progress is None else str(progress.batchId)

@@ -81,6 +81,8 @@ EXEMPT = {
     "demo": "starts with an empty lake; its parts are `publish`, `bronze`, `silver` and `gold`",
     "up": "runs `bronze` and `silver`, and serves SQL",
     "publish": "writes only to the broker, each message once per run; silver keeps one row per key",
+    "imports": "writes to the broker and a cache of what its topic holds; see "
+    "lakehouse/imports/test_importer.py",
     "init": "moves a whole folder to its place; see lakehouse/test_init.py",
     "plan": "writes artifacts of dbt, which nothing else reads and the next run replaces",
     "produce": "writes only to the broker, each message once per run; silver keeps one row per key",

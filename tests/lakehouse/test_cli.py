@@ -80,7 +80,7 @@ def test_every_command_and_each_of_its_options_has_help(run: Run) -> None:
         *("publish-table", "replay", "quarantine", "savepoint", "status", "sql", "report"),
         *("doctor", "java-home", "forget", "reset", "sql-user", "metastore", "warm-up"),
         *("init", "plan", "produce", "consume", "backup", "restore", "pause", "resume", "sinks"),
-        "console",
+        *("console", "imports"),
     }
     parts = [
         each

@@ -1,4 +1,4 @@
-"""Connects to the database of a sink, and explains its errors.
+"""Connects to the database of a sink or an import, and explains its errors.
 
 The address holds a password. It is read when it is needed, and is in no message: libpq's own errors
 about an address repeat parts of it.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lake.settings.secret_files import secret_text
-from lake.topics.sink import Export
+from lake.topics.sink import Export, Import
 from pulsar_spark.errors import LakehouseError, SettingsError
 
 if TYPE_CHECKING:
@@ -48,13 +48,13 @@ def require_driver() -> None:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        what = f"The topic file has a sink in [export], which needs the package psycopg: {error}."
+        what = f"The topic file has [export] or [import], which need the package psycopg: {error}."
         remedy = "Install the extra `postgres` (pip install 'orders-lakehouse[postgres]')."
         raise SettingsError(what, remedy) from error
 
 
-def address_of(sink: Export) -> dict[str, Any]:
-    """The parameters of the connection to the database of a sink.
+def address_of(sink: Export | Import) -> dict[str, Any]:
+    """The parameters of the connection to the database of a sink or an import.
 
     Raises:
         SettingsError: the variable or file does not exist, is empty or does not hold an address.
@@ -63,14 +63,14 @@ def address_of(sink: Export) -> dict[str, Any]:
     from psycopg.conninfo import conninfo_to_dict
 
     if sink.url_env is not None:
-        place = f"export.{sink.name}.url_env: the environment variable {sink.url_env}"
+        place = f"{sink.label}.url_env: the environment variable {sink.url_env}"
         text = os.environ.get(sink.url_env, "")
         if not text:
             what = f"{place} is not set."
             raise SettingsError(what, f"Set it to {FORM}.")
     else:
-        place = f"export.{sink.name}.url_file: the file {sink.url_file}"
-        text = secret_text(f"export.{sink.name}.url_file", Path(str(sink.url_file)))
+        place = f"{sink.label}.url_file: the file {sink.url_file}"
+        text = secret_text(f"{sink.label}.url_file", Path(str(sink.url_file)))
     try:
         given = conninfo_to_dict(text)
     except psycopg.Error:
@@ -87,11 +87,11 @@ def shown(address: dict[str, Any]) -> str:
     return f"{host}:{port}/{address.get('dbname', address.get('user', ''))}"
 
 
-def connect(sink: Export, **others: Any) -> psycopg.Connection[Any]:
-    """Connect to the database of a sink, in autocommit mode.
+def connect(sink: Export | Import, **others: Any) -> psycopg.Connection[Any]:
+    """Connect to the database of a sink or an import, in autocommit mode.
 
     Args:
-        sink: the sink.
+        sink: the sink or the import.
         others: parameters that take precedence over those of the address.
 
     Raises:
@@ -104,7 +104,7 @@ def connect(sink: Export, **others: Any) -> psycopg.Connection[Any]:
     connection = None
     try:
         connection = psycopg.connect(
-            **{**address, "application_name": f"lakehouse export.{sink.name}", **others},
+            **{**address, "application_name": f"lakehouse {sink.label}", **others},
             autocommit=True,
             prepare_threshold=None,  # a pooler may give each transaction another server process
         )
@@ -113,13 +113,13 @@ def connect(sink: Export, **others: Any) -> psycopg.Connection[Any]:
     except psycopg.Error as error:
         if connection is not None:
             connection.close()
-        what = f"export.{sink.name}: no connection to {shown(address)}: {_text(error, address)}"
+        what = f"{sink.label}: no connection to {shown(address)}: {_text(error, address)}"
         raise DatabaseError(what) from None
     return connection
 
 
 @contextlib.contextmanager
-def explained(sink: Export) -> Iterator[None]:
+def explained(sink: Export | Import) -> Iterator[None]:
     """Raise the errors of PostgreSQL within the block as ours.
 
     Raises:
@@ -134,9 +134,9 @@ def explained(sink: Export) -> Iterator[None]:
         # Only the first line, because others may hold values of rows.
         said = _text(error, {})
         if is_temporary(error):
-            message = f"export.{sink.name}: the database was lost or is busy: {said}"
+            message = f"{sink.label}: the database was lost or is busy: {said}"
             raise DatabaseError(message) from None
-        message = f"export.{sink.name}: the database refuses: {said}"
+        message = f"{sink.label}: the database refuses: {said}"
         raise SettingsError(message) from None
 
 

@@ -59,3 +59,71 @@ def test_a_wrong_sink_is_refused_by_line_and_key(tmp_path: Path, sink: str, says
     with pytest.raises(SettingsError, match=says.replace("[", r"\[")) as caught:
         declared(tmp_path, GOOD + sink)
     assert "canary" not in str(caught.value)
+
+
+IMPORT = """
+[import.users]
+table = "public.users"
+url_env = "USERS_DB"
+"""
+
+
+def of_users(old: str, new: str) -> str:
+    return GOOD.replace(old, new, 1) + IMPORT
+
+
+def test_an_import_has_the_name_of_its_changelog(tmp_path: Path) -> None:
+    topics = declared(tmp_path, GOOD + IMPORT)
+    found = topics.imports["users"]
+    assert (found.label, found.every.total_seconds()) == ("import.users", 60)
+    assert topics.replacing(topics.topics).imports == topics.imports
+
+
+KIND = 'kind = "changelog"'
+FIELD = 'id = "long"'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (GOOD + IMPORT.replace("table =", "tabel ="), ":19: import.users.tabel: unknown key"),
+        (GOOD + IMPORT + 'every = "soon"', ":21: import.users.every: 'soon' is no duration"),
+        (GOOD + IMPORT + 'every = "1 millisecond"', "has an 'every' of less than a second"),
+        (GOOD + IMPORT + 'url_file = "db"', "needs either 'url_env'"),
+        (GOOD + IMPORT.replace("USERS_DB", SECRET), "url_env: must be the name of an environment"),
+        (GOOD + IMPORT.replace("public.users", "users"), ":19: import.users.table"),
+        (
+            GOOD + IMPORT.replace("t.users", "t.others"),
+            ":18: import.others: there is no topic",
+        ),
+        (GOOD + IMPORT.replace("t.users", "t.orders"), ":18: import.orders: .*'kind' must be"),
+        (GOOD + IMPORT.replace("[import.", "[imports."), ":18: imports: unknown key"),
+        (of_users(KIND, f'{KIND}\ndelete = "never"'), "'delete' must not be 'never'"),
+        (of_users(KIND, f'{KIND}\nschema = "registry"'), "'schema' must be 'json'"),
+        (of_users(KIND, f'{KIND}\nenvelope = "debezium"'), "'envelope' must be absent"),
+        (
+            of_users(KIND, f'{KIND}\ndelete = "never"\nsequence = ["id"]'),
+            "'sequence' must be absent",
+        ),
+        (
+            of_users(KIND, f'{KIND}\ntruncate = {{ field = "id", equals = 0 }}'),
+            "'truncate' must be absent",
+        ),
+        (of_users(FIELD, 'id = { type = "long", path = "a.b" }'), "'id' is within an object"),
+        (of_users(FIELD, 'id = { type = "long", from_message = "key" }'), "comes from 'key'"),
+        (
+            of_users(FIELD, 'id = "decimal(9,0)"').replace(
+                'userId = "long', 'userId = "decimal(9,0)'
+            ),
+            "the key 'id' must be a column of type int, long, string, boolean or date",
+        ),
+        (
+            GOOD + IMPORT + PUBLISH + 'topic = "users"',
+            "sink 'out' publishes to the topic users, to which only the import 'users' publishes",
+        ),
+    ],
+)
+def test_a_wrong_import_is_refused_by_line_and_key(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(SettingsError, match=says.replace("[", r"\[")) as caught:
+        declared(tmp_path, text)
+    assert "canary" not in str(caught.value)
