@@ -36,7 +36,7 @@ from gold.sql_client import SqlError, endpoint_running, query_endpoint
 from gold.tables import BUILT, CUT, RUNS, GoldSnapshot, last_published, mart_name
 from lake.durable import write_durably
 from lake.tables.lake import Lake
-from silver.contract.tables import silver_tables
+from silver.contract.tables import CUTS, silver_tables
 from silver.records.masking import protection
 
 ROWS_SHOWN = 3
@@ -60,6 +60,11 @@ def require_silver(lake: Lake) -> None:
                 "gold has nothing to read. Run `lakehouse silver --available-now` first."
             )
             raise GoldError(message)
+
+
+def has_snapshot(lake: Lake) -> bool:
+    """Whether silver has finished a batch, without which there is nothing to build gold from."""
+    return lake.table(CUTS).log().count() > 0
 
 
 @dataclass(frozen=True)
@@ -256,11 +261,18 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
         full_refresh: rebuild all models from scratch.
 
     Raises:
-        GoldError: the endpoint does not let us in or cannot be trusted, dbt could not run, or
-            models or tests failed (a `BuildError`). The message names them, with dbt's messages
-            if these hold no values.
+        GoldError: silver has not finished a batch, the endpoint does not let us in or cannot be
+            trusted, dbt could not run, or models or tests failed (a `BuildError`). The message
+            names them, with dbt's messages if these hold no values.
         SettingsError: the lake has no dbt project.
     """
+    if not has_snapshot(lake):
+        message = "Gold was not built: silver has not finished a batch yet."
+        remedy = (
+            "If silver runs, build again in a moment, when `lakehouse status` shows its rows. "
+            "Otherwise run `lakehouse silver --available-now` first."
+        )
+        raise GoldError(message, remedy)
     with (
         alone(lake.settings),
         prepare_build(lake, select=select, full_refresh=full_refresh) as build,

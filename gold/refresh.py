@@ -4,12 +4,11 @@ import time
 from collections.abc import Callable, Iterator
 from threading import Event
 
-from gold.build import PreparedBuild, prepare_build
+from gold.build import PreparedBuild, has_snapshot, prepare_build
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
 from lake.tables.lake import Lake
-from silver.contract.tables import CUTS
 
 POLL_SECONDS = 2.0
 
@@ -17,11 +16,6 @@ POLL_SECONDS = 2.0
 def silver_versions(lake: Lake) -> dict[str, int]:
     """The newest version of each silver table, read from the file names in its log."""
     return {name: table.newest_version() for name, table in lake.tables("silver").items()}
-
-
-def has_snapshot(lake: Lake) -> bool:
-    """Whether silver has finished a batch, without which there is nothing to build gold from."""
-    return lake.table(CUTS).log().count() > 0
 
 
 def keep_fresh(

@@ -11,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from gold import refresh
+from gold.build import build_gold, has_snapshot
 from gold.dbt.results import BuildResult
 from gold.errors import GoldError
 from gold.lock import alone
@@ -88,7 +89,10 @@ def test_a_snapshot_is_a_row_of_silvers_cuts(tmp_path: Path, batches: int) -> No
     lake = Lake(LakeSettings(home=tmp_path))
     rows = pa.table({"silver_batch": pa.array(range(batches), pa.int64())})
     write_deltalake(lake.table(CUTS).path, rows)
-    assert refresh.has_snapshot(lake) is bool(batches)
+    assert has_snapshot(lake) is bool(batches)
+    if not batches:  # before dbt or the endpoint is asked
+        with pytest.raises(GoldError, match="silver has not finished a batch yet"):
+            build_gold(lake)
 
 
 def test_each_build_gives_its_result_or_error_and_frees_the_lock_in_between(
