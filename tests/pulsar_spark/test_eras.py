@@ -191,3 +191,15 @@ def test_a_change_is_followed_by_a_window_and_then_by_the_log_again() -> None:
     ]
     again = order.changed(4, {name(0): Position(7, 12)}, 700 * SECOND)
     assert again.eras[-1].span == Span(high + 1, 1300 * SECOND)
+
+
+def test_what_a_lagging_partition_had_when_a_window_ended_stays_in_that_window() -> None:
+    """Another change is noticed before the partition is read. Other partitions are ahead."""
+    order = Partitioning(2).changed(3, {name(0): Position(7, 4)}, 5 * SECOND)
+    order = order.settled({name(0): Position(7, 9)}, 605 * SECOND)
+    order = order.changed(4, {name(0): Position(7, 6)}, 700 * SECOND)
+    high = 605 * SECOND
+    assert list(order.pieces(name(0), Position(7, 6), Position(7, 20))) == [
+        (Position(7, 6), Position(7, 9), Span(0, high)),
+        (Position(7, 9), Position(7, 20), Span(high + 1, 1300 * SECOND)),
+    ]

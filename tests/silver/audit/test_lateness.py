@@ -212,6 +212,14 @@ def test_the_list_is_the_same_for_any_batches_and_after_a_replay(
     hours = {row["hour"]: (row["late"], row["worst"]) for row in other.rows("late_hours")}
     assert hours == late_hours(changed)
 
+    # The last event of all is late only because of events before it, which have not changed.
+    last = max(each.published for each in events)
+    events.append(Published(1000, last - 60 * SECOND, last + SECOND, place(0, 1000)))
+    put(other, events[-1:])
+    other.refine()
+    assert kept(other) == late_model.late(events, BOUND)
+    assert 1000 in kept(other)
+
 
 def test_a_large_batch_is_judged_as_a_small_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
