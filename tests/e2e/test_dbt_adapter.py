@@ -144,6 +144,7 @@ pytestmark = [
 
 PASSWORD = "a dozen of letters"  # noqa: S105 - nobody's  # pragma: allowlist secret
 IS_PLAIN_WANTED = os.environ.get("LAKEHOUSE_TEST_PLAIN_SPARK") == "true"
+SCHEMA_OF_TESTS = "gold_build_of_"
 START_SECONDS = 120
 OPENED = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent")
 HIDDEN = ("sun.nio.ch", "sun.nio.cs", "sun.util.calendar", "java.util.concurrent.atomic")
@@ -152,7 +153,6 @@ DELTA = {"+file_format": "delta"}
 NO_GRANT = "Spark knows no GRANT"
 NO_NOT_NULL = "Delta makes no column NOT NULL that could be NULL, except on Databricks"
 SEED_EMPTY = "dbt seed --empty needs a later version of dbt-core"
-FROM_SCRATCH = "in a schema other than gold_build, the adapter builds models from scratch"
 # The tests that fail at Spark's own server and at ours alike, by class or by class and test.
 AT_SPARK = {
     "TestClone": "Delta clones only into tables that are new or empty, except on Databricks",
@@ -164,6 +164,8 @@ AT_SPARK = {
     "TestSeedGrants": NO_GRANT,
     "TestSnapshotGrants": NO_GRANT,
     "TestInvalidGrants": NO_GRANT,
+    "TestContractOfTable.test__constraints_wrong_column_order": NO_NOT_NULL,
+    "TestContractOfIncremental.test__constraints_wrong_column_order": NO_NOT_NULL,
     "TestConstraintsOfTable": NO_NOT_NULL,
     "TestConstraintsOfIncremental": NO_NOT_NULL,
     "TestConstraintsOfModel": NO_NOT_NULL,
@@ -171,9 +173,18 @@ AT_SPARK = {
     "TestViolationInTable": NO_NOT_NULL,
     "TestViolationInIncremental": NO_NOT_NULL,
 }
-# What `type: lakehouse` does otherwise on purpose.
-ON_PURPOSE = {
-    "TestStrategies": FROM_SCRATCH,
+# Those that fail at Spark's own server alone.
+AT_PLAIN_SPARK = {"TestDateDiff": "Derby, Hive's own database, holds no view that is so long"}
+# Those that fail with `type: lakehouse`, on purpose.
+ON_PURPOSE = {"TestEphemeral": "the hook of the adapter is one more node"}
+# Those that it cannot pass, because it builds in another way. They are not run.
+FROM_SCRATCH = "in a schema other than gold_build, the adapter builds models from scratch"
+ONE_SCHEMA = "a run of the adapter has a single schema, and this uses a second one"
+INCREMENTAL = ("Strategies", "UniqueKey", "MergeExcludeColumns", "Predicates", "SchemaChangeAppend")
+INCREMENTAL += ("SchemaChangeOverwrite", "SchemaChangeMerge", "Microbatch")
+NOT_FOR_OURS = {
+    **{f"Test{each}": FROM_SCRATCH for each in INCREMENTAL},
+    "TestStoredFailures": ONE_SCHEMA,
 }
 
 
@@ -242,6 +253,9 @@ def guarded_port(shop_lake: ShopLake, tmp_path_factory: pytest.TempPathFactory) 
     serving = start_endpoint(shop_lake.spark, settings)
     yield settings.sql_port
     serving.stop()
+    for (schema,) in shop_lake.spark.sql("show schemas").collect():
+        if SCHEMA_OF_TESTS in schema:  # also those of the snapshots that runs read
+            shop_lake.spark.sql(f"drop schema {schema} cascade")
 
 
 SERVERS = ["spark", "lakehouse", *(["plain"] if IS_PLAIN_WANTED else [])]
@@ -250,6 +264,8 @@ SERVERS = ["spark", "lakehouse", *(["plain"] if IS_PLAIN_WANTED else [])]
 @pytest.fixture(scope="class", params=SERVERS)
 def server(request: pytest.FixtureRequest) -> str:
     """The type of a profile for our endpoint, or `plain`."""
+    if request.param == "lakehouse" and request.cls.__name__ in NOT_FOR_OURS:
+        pytest.skip(NOT_FOR_OURS[request.cls.__name__])
     return str(request.param)
 
 
@@ -267,7 +283,7 @@ def dbt_profile_target(request: pytest.FixtureRequest, server: str) -> dict[str,
 @pytest.fixture(scope="class")
 def unique_schema(prefix: str) -> str:
     """A schema in which the adapter `lakehouse` agrees to work."""
-    return f"gold_build_{prefix}"
+    return f"{SCHEMA_OF_TESTS}{prefix}"
 
 
 @pytest.fixture(scope="class")
@@ -282,7 +298,7 @@ def logs_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def known_failure(request: pytest.FixtureRequest, server: str) -> None:
     """Expect that a listed test fails, and fail if it passes."""
-    known = AT_SPARK | (ON_PURPOSE if server == "lakehouse" else {})
+    known = AT_SPARK | {"plain": AT_PLAIN_SPARK, "lakehouse": ON_PURPOSE}.get(server, {})
     names = (request.node.cls.__name__, request.node.originalname)
     if reason := known.get(names[0]) or known.get(".".join(names)):
         request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
@@ -417,7 +433,8 @@ class TestColumnsInRelation:
         assert rows_of(project, "parent") == [(1,)]
 
 
-NUMBERS = "select explode(sequence(1, 100000)) as n"
+# It takes some seconds. Spark does not interrupt a task that has begun.
+NUMBERS = "select explode(sequence(1, 15000)) as n"
 LONG = f"select count(*) as total from ({NUMBERS}) cross join ({NUMBERS}) as other"
 
 
@@ -506,7 +523,10 @@ MERGE = {**DELTA, "+incremental_strategy": "merge"}
 
 
 class TestUniqueKey(test_incremental_unique_id.BaseIncrementalUniqueKey):
-    project_config_update = given({"models": MERGE})
+    # The cases insert texts, which Spark does not take for dates.
+    project_config_update = given(
+        {"models": MERGE, "seeds": {"+column_types": {"last_visit_date": "string"}}}
+    )
 
 
 class TestMergeExcludeColumns(test_incremental_merge_exclude_columns.BaseMergeExcludeColumns):
