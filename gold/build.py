@@ -64,7 +64,8 @@ def require_silver(lake: Lake) -> None:
 
 def has_snapshot(lake: Lake) -> bool:
     """Whether silver has finished a batch, without which there is nothing to build gold from."""
-    return lake.table(CUTS).log().count() > 0
+    snapshots = lake.table(CUTS)
+    return snapshots.exists() and snapshots.log().count() > 0
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,13 @@ class PreparedBuild:
             raise GoldError(error.what, error.remedy) from error
 
     def _run(self) -> BuildResult:
+        if not has_snapshot(self.lake):  # dbt would say so by an error of its compiler
+            message = "Gold was not built: silver has not finished a batch yet."
+            remedy = (
+                "If silver runs, build again in a moment, when `lakehouse status` shows its rows. "
+                "Otherwise run `lakehouse silver --available-now` first."
+            )
+            raise GoldError(message, remedy)
         is_running = endpoint_running(self.lake.settings)  # dbt would not say why it is refused
         if not is_running:  # dbt would parse the project first, and then try three times
             place = f"{self.lake.settings.sql_host}:{self.lake.settings.sql_port}"
@@ -266,13 +274,6 @@ def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = Fa
             names them, with dbt's messages if these hold no values.
         SettingsError: the lake has no dbt project.
     """
-    if not has_snapshot(lake):
-        message = "Gold was not built: silver has not finished a batch yet."
-        remedy = (
-            "If silver runs, build again in a moment, when `lakehouse status` shows its rows. "
-            "Otherwise run `lakehouse silver --available-now` first."
-        )
-        raise GoldError(message, remedy)
     with (
         alone(lake.settings),
         prepare_build(lake, select=select, full_refresh=full_refresh) as build,

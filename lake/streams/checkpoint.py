@@ -128,7 +128,8 @@ class Checkpoint:
     def own(self, spark: SparkSession | None, table: Table) -> None:
         """Create a table for this checkpoint, or check that the table belongs to the checkpoint.
 
-        With Spark, also adds declared columns that the table lacks.
+        Also adds declared columns that the table lacks. Without Spark, which parses the declared
+        types, no table is created and no column is added.
 
         Raises:
             CheckpointError: table and checkpoint do not belong together.
@@ -138,7 +139,9 @@ class Checkpoint:
         there = table.exists()
         if known and not there:
             self._refuse(f"has written to the table {table.full_name}, which no longer exists")
-        delta = table.create({WRITER: self.id})
+        if spark is None and not there:
+            return
+        delta = table.log() if spark is None else table.create({WRITER: self.id})
         metadata = delta.metadata()
         writer = metadata.configuration.get(WRITER)
         if writer != self.id:
@@ -148,7 +151,7 @@ class Checkpoint:
             )
         if known and known != str(metadata.id):
             self._refuse(f"has written to a table other than the current {table.full_name}")
-        if spark and there and (added := table.evolve(spark, delta)):
+        if spark is not None and there and (added := table.evolve(spark, delta)):
             log.warning("columns added; NULL in older rows", table=table.full_name, columns=added)
         if known is None:
             self._tables[table.full_name] = str(metadata.id)
@@ -299,7 +302,7 @@ def claim_tables(
     """Claim a query's checkpoint, and check that its tables belong to it.
 
     Tables that do not exist are created, and declared columns that a table lacks are added. Without
-    Spark, no columns are added.
+    Spark, the tables stay as they are.
 
     Raises:
         CheckpointError: the checkpoint is in use, is torn, or does not belong to these tables.

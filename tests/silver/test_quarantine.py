@@ -1,6 +1,8 @@
 """Tests that after a fix each quarantined record is applied once or discarded, and audited."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from lake.tables.lake import Lake
 from lake.topics.topic import snake_case
 from pulsar_spark.errors import CheckpointError, SettingsError
 from silver import quarantine
-from silver.quarantine import Selection, discard, records, replay, summary
+from silver.quarantine import Selection, records, replay, summary
 from silver.refine import QUERY
 
 STRICT = PEOPLE_AND_VISITS.format(people='name = "string"', visits='place = "string"')
@@ -108,10 +110,21 @@ def test_a_replay_that_died_before_its_audit_is_finished_by_the_next(
     }
 
 
-def test_discarded_records_stay_discarded_and_are_not_replayed(lake: SilverLake) -> None:
+def discard_by_command(lake: SilverLake, topics: Path) -> str:
+    """Run `lakehouse quarantine discard`, whose process has no Spark, and return its output."""
+    place = [f"--home={lake.settings.home_dir}", f"--topics={topics}"]
+    which = ["--topic=people", f"--reason={MISSING}", "--yes"]
+    command = [sys.executable, "-m", "lakehouse", *place, "quarantine", "discard", *which]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_discarded_records_stay_discarded_and_are_not_replayed(
+    lake: SilverLake, tmp_path: Path
+) -> None:
     before = {(row["topic"], row["position"]): row for row in lake.rows("quarantine")}
-    done = discard(None, lake.lake, Selection("people", MISSING))
-    assert done["discarded"] == 2
+    assert "2 records were discarded" in discard_by_command(lake, tmp_path / "topics.toml")
     discarded = {"status": "discarded"}
     after = {(row["topic"], row["position"]): row for row in lake.rows("quarantine")}
     assert after == {
