@@ -222,6 +222,7 @@ def test_tests_that_change_while_dbt_waits_are_not_known_to_pass(
     target.mkdir()
     at = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
     before = GoldSnapshot(at, 1, {}, {}, {}, "p")
+    monkeypatch.setattr("gold.build.has_snapshot", lambda _: True)
     monkeypatch.setattr("gold.build.last_published", lambda _: before)
     monkeypatch.setattr("gold.build.endpoint_running", lambda _: True)
     monkeypatch.setattr("gold.build.protection", lambda _: {})
