@@ -18,6 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
+from guarded import PASSWORD, asked_by_owner
 from shop_lake import ShopLake
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -142,7 +143,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # dbt's own code has many
 ]
 
-PASSWORD = "a dozen of letters"  # noqa: S105 - nobody's  # pragma: allowlist secret
 IS_PLAIN_WANTED = os.environ.get("LAKEHOUSE_TEST_PLAIN_SPARK") == "true"
 SCHEMA_OF_TESTS = "gold_build_of_"
 START_SECONDS = 120
@@ -238,17 +238,7 @@ def plain_port(
 @pytest.fixture(scope="module")
 def guarded_port(shop_lake: ShopLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of an endpoint with roles, at which Olga is an owner."""
-    folder = tmp_path_factory.mktemp("guarded")
-    (folder / "password").touch(mode=0o600)
-    (folder / "password").write_text(PASSWORD)
-    own = {
-        "sql_port": free_port(),
-        "sql_authentication": "password",
-        "sql_users_file": folder / "users",
-        "sql_user": "olga",
-        "sql_password_file": folder / "password",
-    }
-    settings = shop_lake.settings.model_copy(update=own)
+    settings = asked_by_owner(shop_lake.settings, tmp_path_factory.mktemp("guarded"))
     add_user(settings, "olga", PASSWORD, "owner")
     serving = start_endpoint(shop_lake.spark, settings)
     yield settings.sql_port

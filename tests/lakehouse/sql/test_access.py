@@ -18,6 +18,7 @@ from typing import Any
 import pyspark
 import pytest
 from deltalake import DeltaTable
+from guarded import PASSWORD, asked_by_owner
 from personal import as_gold_sees
 from py4j.protocol import Py4JJavaError
 from pyhive import hive
@@ -40,7 +41,6 @@ from lakehouse.sql.reader import Answer, Refusal
 from lakehouse.sql.users import add_user, change_role, remove_user
 from pulsar_spark.errors import SettingsError
 
-PASSWORD = "a dozen of letters"  # noqa: S105 - nobody's  # pragma: allowlist secret
 WITHOUT_SPACES = PASSWORD.replace(" ", "-")
 ROLES = {"olga": "owner", "rita": "reader", "ana": "analyst"}
 FUNCTIONS = 564  # how many Spark 4.2.0 has
@@ -54,17 +54,7 @@ def guarded(
     shop_lake: ShopLake, gold: BuildResult, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LakeSettings]:
     """The settings of the owner Olga at an endpoint with roles."""
-    folder = tmp_path_factory.mktemp("guarded")
-    (folder / "password").touch(mode=0o600)
-    (folder / "password").write_text(PASSWORD)
-    own = {
-        "sql_port": free_port(),
-        "sql_authentication": "password",
-        "sql_users_file": folder / "users",
-        "sql_user": "olga",
-        "sql_password_file": folder / "password",
-    }
-    settings = shop_lake.settings.model_copy(update=own)
+    settings = asked_by_owner(shop_lake.settings, tmp_path_factory.mktemp("guarded"))
     for name, role in ROLES.items():
         add_user(settings, name, PASSWORD, role)  # type: ignore[arg-type]
     serving = start_endpoint(shop_lake.spark, settings)
