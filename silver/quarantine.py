@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +20,6 @@ from pyspark.sql import functions as F
 from bronze.upkeep import compact
 from lake.streams.checkpoint import Checkpoint, claim_tables
 from lake.tables.arrow import ArrowTable
-from lake.tables.keys import literal_of
 from lake.tables.lake import Lake
 from lake.tables.spec import TableSpec, as_messages, bronze_table, match
 from lake.topics.topic_file import TopicFile
@@ -29,6 +27,7 @@ from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from pulsar_spark.schema import ENVELOPE, ORDER_FIELDS, POSITION_FIELDS
 from silver.audit.reconcile import rows_of_batch
 from silver.audit.snapshots import SilverSnapshot, latest_snapshot
+from silver.audit.totals import is_open
 from silver.contract.tables import (
     CUTS,
     QUARANTINE,
@@ -49,20 +48,13 @@ class Selection:
     topic: str | None = None
     reason: str | None = None
 
-    @property
     def column(self) -> Any:
-        """The selection as a condition of Spark on the quarantine, without discarded records."""
-        conditions = [F.col(name) == value for name, value in self._values().items()]
-        return reduce(and_, conditions)
-
-    @property
-    def condition(self) -> str:
-        """The same in DataFusion's SQL."""
-        return " AND ".join(f"{n} = {literal_of(value)}" for n, value in self._values().items())
-
-    def _values(self) -> dict[str, str]:
-        chosen = {"topic": self.topic, "reason": self.reason}
-        return {"status": "open", **{n: value for n, value in chosen.items() if value is not None}}
+        """The selection as a condition on the quarantine. Discarded records are excluded."""
+        condition = F.col("status") == "open"
+        for name in ("topic", "reason"):
+            if getattr(self, name) is not None:
+                condition = condition & (F.col(name) == getattr(self, name))
+        return condition
 
     def check(self, topics: TopicFile) -> None:
         """Check that the topic is declared.
@@ -130,7 +122,7 @@ def replay(spark: SparkSession, lake: Lake, selection: Selection) -> Counter[str
         check_expressions(spark, lake.topics.topics.values())
         refinery = Refinery(lake, checkpoint)
         number = finish_last(spark, lake, refinery)
-        chosen = lake.table(QUARANTINE).rows(spark).where(selection.column)
+        chosen = lake.table(QUARANTINE).rows(spark).where(selection.column())
         names = [row[0] for row in chosen.select("topic").distinct().collect()]
         if not names:
             return Counter()
@@ -192,7 +184,8 @@ def discard(spark: SparkSession | None, lake: Lake, selection: Selection) -> Cou
             number = _book_last(lake)
         else:
             number = finish_last(spark, lake, Refinery(lake, checkpoint))
-        _table(lake).update(selection.condition, {"status": "discarded"})
+        is_meant = is_open(selection.topic, selection.reason)
+        _table(lake).update(is_meant, {"status": "discarded"})
         return _book(lake, number)
 
 

@@ -15,14 +15,20 @@ OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
 COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
 
 
+def is_open(topic: str | None, reason: str | None) -> str:
+    """The condition that a record in quarantine is open, in DataFusion's SQL.
+
+    It is for the records of a topic and with a reason; for those of all if None.
+    """
+    chosen = {"status": "open", "topic": topic, "reason": reason}
+    given = [f"{name} = {literal_of(value)}" for name, value in chosen.items() if value is not None]
+    return " and ".join(given)
+
+
 def count_open(lake: Lake, topic: str | None, reason: str | None) -> int:
     """The number of open records in quarantine, of a topic and a reason or, if None, of all."""
     table = lake.table(QUARANTINE)
-    if not table.exists():
-        return 0
-    chosen = {"status": "open", "topic": topic, "reason": reason}
-    given = [f"{name} = {literal_of(value)}" for name, value in chosen.items() if value is not None]
-    return table.arrow.count(" and ".join(given))
+    return table.arrow.count(is_open(topic, reason)) if table.exists() else 0
 
 
 class AuditTotals:
