@@ -18,13 +18,14 @@ from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lake.topics.topic_file import TopicFile
-from lakehouse.imports.importer import check_imports, run_imports
+from lakehouse.imports.importer import run_imports
 from lakehouse.messages.publish import create_topics
 from lakehouse.runtime.address import console_url
 from lakehouse.runtime.notify import READY, STOPPING, notify
 from lakehouse.runtime.ports import require_free_port
 from lakehouse.runtime.run import broker_and_spark
 from lakehouse.runtime.terminal import err, step
+from lakehouse.sinks.postgres.database import check_addresses
 from lakehouse.sinks.running import check_sinks, declared, run_sinks
 from lakehouse.sql.connect import PORT_SETTING, require_token, spark_connect
 from lakehouse.sql.endpoint import answers, start_endpoint
@@ -51,7 +52,7 @@ def up(lake: Lake, *, rebuild: bool = False) -> None:
     """
     require_free_ports(lake.settings)
     check_sinks(lake, declared(lake))
-    check_imports([*lake.topics.imports.values()])
+    check_addresses([*lake.topics.imports.values()])
     with broker_and_spark(lake.settings, "lakehouse") as (embedded, spark):
         if embedded:
             create_topics(lake)

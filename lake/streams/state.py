@@ -50,11 +50,11 @@ class StreamState:
 def stream_names(topics: TopicFile) -> list[str]:
     """The names of all streams of a topic file: of imports, bronze, silver and the sinks."""
     return [
-        *(f"import.{name}" for name in topics.imports),
+        *(each.label for each in topics.imports.values()),
         *(f"bronze.{name}" for name in topics.topics),
         SILVER,
-        *(f"publish.{name}" for name in topics.publish),
-        *(f"export.{name}" for name in topics.export),
+        *(each.label for each in topics.publish.values()),
+        *(each.label for each in topics.export.values()),
     ]
 
 

@@ -125,6 +125,11 @@ class Publish(Sink):
         """The address as declared: a short or a full name."""
         return self.topic or self.name
 
+    @property
+    def label(self) -> str:
+        """The name of its stream, and of its section in the topic file."""
+        return f"publish.{self.name}"
+
 
 class Export(Sink):
     """A sink to a table of PostgreSQL.

@@ -163,11 +163,12 @@ def imports(
     """
     from lake.observe.exporter import serving
     from lake.streams.job import await_streams
-    from lakehouse.imports.importer import check_imports, chosen, run_imports
+    from lakehouse.imports.importer import chosen, run_imports
     from lakehouse.runtime.broker import require_broker
+    from lakehouse.sinks.postgres.database import check_addresses
 
     wanted = chosen(current.lake, names or ())
-    check_imports(wanted)
+    check_addresses(wanted)
     require_broker(current.settings)
     with nullcontext() if available_now else serving(current.settings):
         await_streams(run_imports(current.lake, wanted, available_now=available_now))

@@ -19,10 +19,9 @@ from lake.topics.sink import Export, Publish
 from lake.topics.sink_source import source_of
 from lakehouse.runtime.broker import is_local, require_broker
 from lakehouse.runtime.run import broker_and_spark, spark_session
-from lakehouse.sinks import export as exports
 from lakehouse.sinks.export import export_sinks
 from lakehouse.sinks.postgres.database import connect
-from lakehouse.sinks.publish import publish_sinks, query_name, source_table
+from lakehouse.sinks.publish import publish_sinks, source_table
 from lakehouse.sinks.running import check_sinks
 
 
@@ -30,8 +29,8 @@ def begun_sinks(lake: Lake) -> tuple[list[Publish], list[Export]]:
     """The declared sinks that have been started, and so may have sent something of the person."""
     settings, topics = lake.settings, lake.topics
     return (
-        [s for s in topics.publish.values() if checkpoint_id(settings, query_name(s.name))],
-        [s for s in topics.export.values() if checkpoint_id(settings, exports.query_name(s.name))],
+        [s for s in topics.publish.values() if checkpoint_id(settings, s.label)],
+        [s for s in topics.export.values() if checkpoint_id(settings, s.label)],
     )
 
 
@@ -68,7 +67,7 @@ def session(lake: Lake, name: str) -> Iterator[SparkSession]:
 
 def others_that_follow(lake: Lake) -> list[str]:
     """The streams of `lakehouse publish-table` that follow tables, by their names."""
-    declared = {query_name(name) for name in lake.topics.publish}
+    declared = {sink.label for sink in lake.topics.publish.values()}
     names = (path.name for path in lake.settings.checkpoints_dir.glob("publish.*"))
     return sorted(name for name in names if name not in declared)
 
@@ -91,7 +90,7 @@ def send_erasure(spark: SparkSession, lake: Lake, tables: Iterable[str], command
     publish, export = begun_sinks(lake)
     publish = [s for s in publish if source_table(lake, s).full_name in names]
     export = [s for s in export if source_of(lake.topics, s).full_name in names]
-    paths = {s.name: Path(lake.settings.checkpoint_path(query_name(s.name))) for s in publish}
+    paths = {s.name: Path(lake.settings.checkpoint_path(s.label)) for s in publish}
     # A sink that is being moved has sent everything.
     to_send = [sink for sink in publish if interrupted(paths[sink.name]) != command]
     if streams := [
@@ -105,7 +104,7 @@ def send_erasure(spark: SparkSession, lake: Lake, tables: Iterable[str], command
 
 def _go_on_after(lake: Lake, sink: Publish, command: str) -> None:
     """Let a sink continue after the newest version of its table, which it has sent."""
-    name = query_name(sink.name)
+    name = sink.label
     place = Place.newest(lake.settings, name)
     if place is None:  # it has found nothing to send yet
         return

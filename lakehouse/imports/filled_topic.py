@@ -34,7 +34,6 @@ class FilledTopic:
     """
 
     def __init__(self, lake: Lake, declared: Import) -> None:
-
         self._settings, self._declared = lake.settings, declared
         [self._address] = lake.address(declared.name).names
         self._is_stopped = False

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from lake.observe.lineage import Flow, Place, topic_places
+from lake.observe.lineage import Flow, topic_places
 from lake.streams.checkpoint import Running, claim
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
@@ -29,8 +29,8 @@ from lakehouse.imports.filled_topic import MOST, FilledTopic
 from lakehouse.imports.published import FILE, Change, Published
 from lakehouse.imports.source import Source
 from lakehouse.sinks.loop import Loop, LoopStream
-from lakehouse.sinks.postgres.database import address_of, connect, explained, require_driver
-from pulsar_spark.errors import SettingsError
+from lakehouse.sinks.postgres.database import connect, explained, place_of
+from lakehouse.sinks.running import require_declared
 
 if TYPE_CHECKING:
     import psycopg
@@ -47,27 +47,8 @@ def chosen(lake: Lake, names: Sequence[str] = ()) -> list[Import]:
         SettingsError: there is no import with such a name, or none at all.
     """
     known = lake.topics.imports
-    if not known:
-        message = "The topic file declares no imports. Declare them in [import.NAME]."
-        raise SettingsError(message)
-    for name in names:
-        if name not in known:
-            message = f"The topic file has no import '{name}'. It has {', '.join(known)}."
-            raise SettingsError(message)
+    require_declared("import", known, names, "[import.NAME]")
     return [each for name, each in known.items() if not names or name in names]
-
-
-def check_imports(imports: Sequence[Import]) -> None:
-    """Check what can be known before anything is started.
-
-    Raises:
-        SettingsError: the driver of PostgreSQL is not installed, or the address of a database
-            cannot be read.
-    """
-    if imports:
-        require_driver()
-    for each in imports:
-        address_of(each)
 
 
 def run_imports(
@@ -91,10 +72,7 @@ def run_imports(
 
 
 def _flow(lake: Lake, declared: Import) -> Flow:
-    address = address_of(declared)
-    place = f"postgres://{address.get('host', 'localhost')}:{address.get('port', '5432')}"
-    name = f"{address.get('dbname', address.get('user', ''))}.{declared.table}"
-    return Flow((Place(place, name),), topic_places(lake, lake.topics.topics[declared.name]))
+    return Flow((place_of(declared),), topic_places(lake, lake.topics.topics[declared.name]))
 
 
 def _start(lake: Lake, declared: Import, available_now: bool) -> Running:

@@ -105,8 +105,7 @@ def examine(lake: Lake) -> list[Finding]:
     for query, owned in {**tables, QUERY: silver_tables(lake.topics)}.items():
         found += streams(lake, query, owned)
     found += kept(lake, dt.datetime.now(dt.timezone.utc))
-    for each in import_states(lake):
-        found.append(imported(each))
+    found += map(imported, import_states(lake))
     for state in sink_states(lake):
         found += sink(lake, state)
     return found

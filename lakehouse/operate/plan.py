@@ -23,7 +23,7 @@ from gold.tables import BUILT, RUNS, last_published
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
 from lake.tables.table import Table
-from lakehouse.sinks.publish import check_definition, query_name
+from lakehouse.sinks.publish import check_definition
 from pulsar_spark.errors import LakehouseError, SettingsError
 from silver.contract.tables import silver_tables
 from silver.declared import changed_declarations
@@ -177,7 +177,7 @@ def refused_sinks(lake: Lake) -> Iterator[Step]:
         try:
             check_definition(lake, sink, addresses[sink.name])
         except LakehouseError as error:
-            yield Step(query_name(sink.name), "refused", str(error), is_refused=True)
+            yield Step(sink.label, "refused", str(error), is_refused=True)
 
 
 def _in_order(models: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import structlog
 from deltalake.exceptions import DeltaError
 
 from lake.observe import metrics
-from lake.observe.lineage import Flow, Place, table_at
+from lake.observe.lineage import Flow, table_at
 from lake.streams.checkpoint import Running, claim
 from lake.streams.supervisor import Stream
 from lake.tables.arrow import CHANGE_TYPE, NEW, ArrowTable
@@ -34,6 +34,7 @@ from lakehouse.sinks.postgres.database import (
     address_of,
     connect,
     explained,
+    place_of,
     require_driver,
     shown,
 )
@@ -56,11 +57,6 @@ CANCEL_SECONDS = 5.0
 log = structlog.get_logger()
 
 
-def query_name(sink: str) -> str:
-    """The name of the stream that exports a sink."""
-    return f"export.{sink}"
-
-
 def export_sinks(
     lake: Lake, sinks: Sequence[Export], *, available_now: bool = False
 ) -> list[Stream]:
@@ -76,7 +72,7 @@ def export_sinks(
         require_driver()
     return [
         LoopStream(
-            query_name(sink.name),
+            sink.label,
             lake.settings,
             partial(_start, lake, sink, available_now),
             Exporter(lake, sink).is_there,
@@ -89,11 +85,8 @@ def export_sinks(
 
 def _flow(lake: Lake, sink: Export) -> Flow:
     source = source_of(lake.topics, sink)
-    address = address_of(sink)
-    place = f"postgres://{address.get('host', 'localhost')}:{address.get('port', '5432')}"
-    name = f"{address.get('dbname', address.get('user', ''))}.{sink.table}"
     table = lake.named(source.schema, source.table)
-    return Flow((table_at(lake.settings, table),), (Place(place, name),))
+    return Flow((table_at(lake.settings, table),), (place_of(sink),))
 
 
 def _start(lake: Lake, sink: Export, available_now: bool) -> Running:
@@ -104,7 +97,7 @@ def _start(lake: Lake, sink: Export, available_now: bool) -> Running:
         DatabaseError: the database does not answer.
         SettingsError: the table of the lake or of the database does not fit the sink.
     """
-    checkpoint = claim(lake.settings, query_name(sink.name))
+    checkpoint = claim(lake.settings, sink.label)
     try:
         exporter = Exporter(lake, sink)
         try:
@@ -228,7 +221,7 @@ class Exporter:
         return now
 
     def _report(self, writer: Writer, version: int, rows: int) -> None:
-        metrics.exported(query_name(self._sink.name), rows)
+        metrics.exported(self._sink.label, rows)
         log.info("exported", sink=self._sink.name, version=version, rows=rows)
         if writer.refused:
             first = writer.refused[0]
@@ -252,7 +245,7 @@ class Exporter:
             count += rows.num_rows
         if writer.has_repeated_keys():  # each row would have replaced the one before
             message = (
-                f"export.{self._sink.name}.key: several rows of {self._source.full_name} have the "
+                f"{self._sink.label}.key: several rows of {self._source.full_name} have the "
                 f"same values in the key ({', '.join(target.key)})."
             )
             raise SettingsError(message, "Name all columns that identify a row.")
@@ -398,7 +391,7 @@ class Exporter:
             for name in wanted:
                 if name not in arrow.names:
                     message = (
-                        f"export.{self._sink.name}.{what}: the table {self._source.full_name} has "
+                        f"{self._sink.label}.{what}: the table {self._source.full_name} has "
                         f"no column '{name}'. Its columns are {', '.join(arrow.names)}."
                     )
                     raise SettingsError(message)
@@ -419,7 +412,7 @@ class Exporter:
             where.check(arrow.schema(arrow.names))
         except ValueError as error:
             what = str(error).partition(" has a 'where' that ")[2] or str(error)
-            place = f"export.{self._sink.name}.where"
+            place = f"{self._sink.label}.where"
             message = f"{place}: the condition on {self._source.full_name} {what}."
             raise SettingsError(message) from error
 
@@ -439,7 +432,7 @@ class Exporter:
         found = self._connection.execute(query).fetchone() if self._connection else None
         if found and found[0]:
             message = (
-                f"export.{self._sink.name}: the table {self._sink.table} of "
+                f"{self._sink.label}: the table {self._sink.table} of "
                 f"{shown(address_of(self._sink))} holds rows that no sink has written, and the "
                 "export would delete them."
             )

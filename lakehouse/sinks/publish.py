@@ -32,11 +32,6 @@ DEFINITION = "lakehouse.sink.json"
 FIXED = ("from", "topic", "key", "columns", "where", "deletes")
 
 
-def query_name(sink: str) -> str:
-    """The name of the query that publishes a sink."""
-    return f"publish.{sink}"
-
-
 def publish_sinks(
     spark: SparkSession, lake: Lake, sinks: Sequence[Publish], *, available_now: bool = False
 ) -> list[Stream]:
@@ -48,7 +43,7 @@ def publish_sinks(
     addresses = lake.topics.sink_addresses(lake.settings.pulsar_namespace)
     return [
         WaitingStream(
-            query_name(sink.name),
+            sink.label,
             lake.settings,
             partial(_start, spark, lake, sink, addresses[sink.name], available_now),
             source_table(lake, sink).exists,
@@ -94,7 +89,7 @@ def _start(
         SettingsError: the table does not fit the sink.
     """
     table, form = source_table(lake, sink), form_of(lake, sink)
-    checkpoint = claim(lake.settings, query_name(sink.name))
+    checkpoint = claim(lake.settings, sink.label)
     try:
         changes = changes_of(spark, table, replace(form, where=None))
         if sink.where:
@@ -125,7 +120,7 @@ def check_definition(lake: Lake, sink: Publish, address: str) -> None:
     Raises:
         CheckpointError: its definition has changed.
     """
-    name = query_name(sink.name)
+    name = sink.label
     stored = _stored(Path(lake.settings.checkpoint_path(name)))
     definition = _definition(sink, address, source_table(lake, sink))
     changed = [key for key in FIXED if stored and stored.get(key) != definition[key]]

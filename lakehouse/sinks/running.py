@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from lake.streams.supervisor import Stream
@@ -22,20 +22,33 @@ def chosen(topics: TopicFile, names: Sequence[str] = ()) -> tuple[list[Publish],
         SettingsError: there is no sink with such a name, or none at all.
     """
     known = {**topics.publish, **topics.export}
-    if not known:
-        message = (
-            "The topic file declares no sinks. Declare them in [publish.NAME] or [export.NAME]."
-        )
-        raise SettingsError(message)
-    for name in names:
-        if name not in known:
-            message = f"The topic file has no sink '{name}'. It has {', '.join(known)}."
-            raise SettingsError(message)
+    require_declared("sink", known, names, "[publish.NAME] or [export.NAME]")
     wanted = {*(names or known)}
     return (
         [sink for sink in topics.publish.values() if sink.name in wanted],
         [sink for sink in topics.export.values() if sink.name in wanted],
     )
+
+
+def require_declared(what: str, known: Collection[str], names: Sequence[str], where: str) -> None:
+    """Check that something is declared, and everything that is named.
+
+    Args:
+        what: what is declared: `sink` or `import`.
+        known: the names in the topic file.
+        names: the names that are wanted.
+        where: the sections of the topic file.
+
+    Raises:
+        SettingsError: there is none with such a name, or none at all.
+    """
+    if not known:
+        message = f"The topic file declares no {what}s. Declare them in {where}."
+        raise SettingsError(message)
+    for name in names:
+        if name not in known:
+            message = f"The topic file has no {what} '{name}'. It has {', '.join(known)}."
+            raise SettingsError(message)
 
 
 def check_sinks(lake: Lake, sinks: tuple[Sequence[Publish], Sequence[Export]]) -> None:
@@ -48,11 +61,9 @@ def check_sinks(lake: Lake, sinks: tuple[Sequence[Publish], Sequence[Export]]) -
     if sinks[0]:
         lake.topics.sink_addresses(lake.settings.pulsar_namespace)
     if sinks[1]:
-        from lakehouse.sinks.postgres.database import address_of, require_driver
+        from lakehouse.sinks.postgres.database import check_addresses
 
-        require_driver()
-        for sink in sinks[1]:
-            address_of(sink)
+        check_addresses(sinks[1])
 
 
 def run_sinks(

@@ -51,7 +51,7 @@ def sink_states(lake: Lake) -> list[SinkState]:
 
 
 def _of_topic(lake: Lake, sink: Publish) -> SinkState:
-    name = f"publish.{sink.name}"
+    name = sink.label
     problem = _problem(lake, sink, name)
     commit = last_commit(lake.settings, name)
     if commit is None:
@@ -66,7 +66,7 @@ def _of_database(lake: Lake, sink: Export) -> SinkState:
     from lakehouse.sinks.postgres.bookkeeping import Bookkeeping
     from lakehouse.sinks.postgres.database import connect, explained, require_driver
 
-    name = f"export.{sink.name}"
+    name = sink.label
     problem = _problem(lake, sink, name)
     schema, _, table = sink.table.partition(".")
     try:

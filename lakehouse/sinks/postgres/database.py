@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lake.observe.lineage import Place
 from lake.settings.secret_files import secret_text
 from lake.topics.sink import Export, Import
 from pulsar_spark.errors import LakehouseError, SettingsError
@@ -53,6 +54,18 @@ def require_driver() -> None:
         raise SettingsError(what, remedy) from error
 
 
+def check_addresses(declared: Sequence[Export | Import]) -> None:
+    """Check what can be known of the databases of sinks or imports before anything is started.
+
+    Raises:
+        SettingsError: the driver is not installed, or the address of a database cannot be read.
+    """
+    if declared:
+        require_driver()
+    for each in declared:
+        address_of(each)
+
+
 def address_of(sink: Export | Import) -> dict[str, Any]:
     """The parameters of the connection to the database of a sink or an import.
 
@@ -79,6 +92,13 @@ def address_of(sink: Export | Import) -> dict[str, Any]:
             what, f"Its form is {FORM}."
         ) from None  # the error repeats a part of the address
     return {**DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
+
+
+def place_of(declared: Export | Import) -> Place:
+    """The table in the database, as lineage names it."""
+    address = address_of(declared)
+    server = f"postgres://{address.get('host', 'localhost')}:{address.get('port', '5432')}"
+    return Place(server, f"{address.get('dbname', address.get('user', ''))}.{declared.table}")
 
 
 def shown(address: dict[str, Any]) -> str:

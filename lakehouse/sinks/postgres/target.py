@@ -179,5 +179,5 @@ def _fits(kind: str, wanted: str, *, is_key: bool) -> bool:
 
 
 def _refuse(sink: Export, what: str, remedy: str) -> None:
-    message = f"export.{sink.name}: {what}."
+    message = f"{sink.label}: {what}."
     raise SettingsError(message, remedy)

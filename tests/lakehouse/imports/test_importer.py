@@ -5,14 +5,13 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 from imported import DISTRICTS, VARIABLE, Imported
-from live_shop import until
+from live_shop import kept, until
 from postgres_server import PASSWORD, PostgresServer
 from structlog.testing import capture_logs
 
@@ -21,9 +20,9 @@ from lake.streams.checkpoint import claim
 from lake.streams.given_up import given_up
 from lake.tables.lake import Lake
 from lakehouse.imports import filled_topic, importer
-from lakehouse.imports.importer import check_imports, chosen, run_imports
+from lakehouse.imports.importer import chosen, run_imports
 from lakehouse.runtime.broker import Broker
-from lakehouse.sinks.postgres.database import DatabaseError
+from lakehouse.sinks.postgres.database import DatabaseError, check_addresses
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.errors import BrokerError, CheckpointError, LakehouseError, SettingsError
 
@@ -232,49 +231,27 @@ def test_wherever_it_is_killed_no_change_is_lost_and_none_comes_too_late(
     assert kills >= 2
 
 
-@pytest.fixture
-def running(make: Make) -> Iterator[tuple[Imported, Event, list[BaseException]]]:
-    """An import whose stream runs in a thread, with short pauses between restarts."""
+def test_it_goes_on_after_the_database_and_the_topic_have_restarted(
+    make: Make, postgres: PostgresServer
+) -> None:
     table = make()
     quick = table.settings.model_copy(update={"restarts": 50, "restart_delay": 0.1})
     table.lake = Lake(quick, table.lake.topics)
-    stop, errors = Event(), list[BaseException]()
-    [stream] = run_imports(table.lake, [table.declared])
-
-    def keep() -> None:
-        try:
-            stream.keep(stop)
-        except LakehouseError as error:
-            errors.append(error)
-
-    thread = Thread(target=keep)
     table.create()
-    thread.start()
-    yield table, stop, errors
-    stop.set()
-    thread.join(30)
-    assert not thread.is_alive()
-
-
-def test_it_goes_on_after_the_database_and_the_topic_have_restarted(
-    running: tuple[Imported, Event, list[BaseException]], postgres: PostgresServer
-) -> None:
-    table, stop, errors = running
-    for turn, mode in enumerate(("fast", "immediate")):
-        table.query(
-            "INSERT INTO districts SELECT n, %s FROM generate_series(1, 3000) n "
-            "ON CONFLICT (id) DO UPDATE SET name = excluded.name",
-            f"turn {turn}",
-        )
-        postgres.stop(mode)
-        postgres.start()
-        table.query("DELETE FROM districts WHERE id = %s", turn + 1)
-        with PulsarAdmin(table.settings.connection) as admin:
-            until(lambda: bool(table.held()), "the first rows")
-            admin.unload(table.topic)
-        until(lambda: table.held() == table.rows(), "all rows")
-    stop.set()
-    assert errors == []
+    with kept(run_imports(table.lake, [table.declared])):
+        for turn, mode in enumerate(("fast", "immediate")):
+            table.query(
+                "INSERT INTO districts SELECT n, %s FROM generate_series(1, 3000) n "
+                "ON CONFLICT (id) DO UPDATE SET name = excluded.name",
+                f"turn {turn}",
+            )
+            postgres.stop(mode)
+            postgres.start()
+            table.query("DELETE FROM districts WHERE id = %s", turn + 1)
+            with PulsarAdmin(table.settings.connection) as admin:
+                until(lambda: bool(table.held()), "the first rows")
+                admin.unload(table.topic)
+            until(lambda: table.held() == table.rows(), "all rows")
 
 
 def test_two_importers_do_not_publish_to_one_topic(make: Make) -> None:
@@ -369,7 +346,7 @@ def test_a_name_chooses_imports(make: Make, monkeypatch: pytest.MonkeyPatch) -> 
         chosen(Lake(table.settings))
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(SettingsError, match=rf"import\.districts\.url_env: .*{VARIABLE} is not se"):
-        check_imports([table.declared])
+        check_addresses([table.declared])
 
 
 def test_the_command_needs_no_java(make: Make) -> None:

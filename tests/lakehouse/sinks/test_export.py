@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import psycopg
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from exported import VARIABLE, Exported
-from live_shop import until
+from live_shop import kept, until
 from postgres_server import PASSWORD, PostgresServer
 from structlog.testing import capture_logs
 
@@ -464,46 +463,24 @@ def test_a_killed_process_can_be_started_again(make: Make, tmp_path: Path) -> No
     sink.assert_equal()
 
 
-@pytest.fixture
-def running(make: Make) -> Iterator[tuple[Exported, Event, list[BaseException]]]:
-    """A sink whose stream runs in a thread, with short pauses between restarts."""
+def test_a_database_that_restarts_while_rows_are_written_misses_none(
+    make: Make, postgres: PostgresServer
+) -> None:
+    """The stream waits for the table, and goes on by itself after each restart."""
     sink = make()
     quick = sink.settings.model_copy(update={"restarts": 50, "restart_delay": 0.1})
     sink.lake = Lake(quick, sink.lake.topics)
-    stop, errors = Event(), list[BaseException]()
-    [stream] = export_sinks(sink.lake, list(sink.lake.topics.export.values()))
-
-    def keep() -> None:
-        try:
-            stream.keep(stop)
-        except LakehouseError as error:
-            errors.append(error)
-
-    thread = Thread(target=keep)
-    thread.start()
-    yield sink, stop, errors
-    stop.set()
-    thread.join(30)
-    assert not thread.is_alive()
-
-
-def test_a_database_that_restarts_while_rows_are_written_misses_none(
-    running: tuple[Exported, Event, list[BaseException]], postgres: PostgresServer
-) -> None:
-    """The stream waits for the table, and goes on by itself after each restart."""
-    sink, stop, errors = running
     rng = random.Random(1)
-    sink.write(rows(*((n, f"n{n}") for n in range(20_000))))
-    for turn in range(4):
-        for _ in range(5):
-            sink.merge(rows(*((key, f"t{turn}") for key in rng.sample(range(25_000), 500))))
-        sink.delta.delete(f"id % 100 = {turn}")
-        postgres.stop("immediate" if turn % 2 else "fast")
-        sink.merge(rows((30_000 + turn, "while it was down")))
-        postgres.start()
-    until(lambda: shown_version(sink) == sink.delta.version(), "the newest version")
-    stop.set()
-    assert errors == []
+    with kept(export_sinks(sink.lake, list(sink.lake.topics.export.values()))):
+        sink.write(rows(*((n, f"n{n}") for n in range(20_000))))
+        for turn in range(4):
+            for _ in range(5):
+                sink.merge(rows(*((key, f"t{turn}") for key in rng.sample(range(25_000), 500))))
+            sink.delta.delete(f"id % 100 = {turn}")
+            postgres.stop("immediate" if turn % 2 else "fast")
+            sink.merge(rows((30_000 + turn, "while it was down")))
+            postgres.start()
+        until(lambda: shown_version(sink) == sink.delta.version(), "the newest version")
     sink.assert_equal()
 
 
