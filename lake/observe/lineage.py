@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyspark.sql.streaming.query import StreamingQuery
 
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
@@ -29,6 +28,8 @@ from lake.topics.topic import Topic
 from pulsar_spark.errors import SettingsError
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from lake.observe.lineage_events import Emitter
 
 State = Literal["START", "RUNNING", "COMPLETE", "ABORT", "FAIL"]
