@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -26,6 +27,7 @@ from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult, NodeResult, read_results, why_dbt_ended
 from gold.dbt.sources import keep_in_step
 from gold.errors import BuildError, GoldError
+from gold.kept.build_after import MAY_WAIT_ENV, WAITS, LastComputed, problems
 from gold.kept.definitions import DEFINITIONS_ENV, Definitions, forget_definitions
 from gold.lineage import report_build
 from gold.lock import alone, require_whole
@@ -73,6 +75,7 @@ class PreparedBuild:
     """A dbt process that waits for `run`, because loading dbt takes longer than many builds.
 
     id: the id that marks the build's commits and views (`own.py`).
+    may_wait: whether models with `build_after` may wait.
     """
 
     lake: Lake
@@ -83,6 +86,7 @@ class PreparedBuild:
     log: Path
     select: str | None
     full_refresh: bool
+    may_wait: bool = False
 
     def run(self) -> BuildResult:
         """Build, test and publish. Called only once. Returns and raises as `build_gold`."""
@@ -122,10 +126,18 @@ class PreparedBuild:
         versions: dict[str, int] = {}
         if before and (not why or self.select):
             versions = undo_unpublished(self.lake, before)
+        last = LastComputed.restrict(self.target, before, self.lake.settings.history_days)
+        # A table may have got other columns since a model was computed that waits now.
+        is_same = before is not None and before.project == project and not why
+        may_wait = self.may_wait and is_same and not self.select
         arguments = self._arguments(anew=bool(why))
         with report_build(self.lake, self.target) as lineage:
             is_known = _known_tests(self.target) == _passed(before, tests)
-            build = self._run_dbt(arguments, results, tests_are_known=is_known)
+            known = {
+                "LAKEHOUSE_TESTS_KNOWN": str(is_known).lower(),
+                MAY_WAIT_ENV: str(may_wait).lower(),
+            }
+            build = self._run_dbt(arguments, results, known)
             if build.failed or self.process.returncode:
                 self._note(started_at, "failed", build)
                 lineage.failed = "; ".join(node.without_values for node in build.failed)
@@ -136,22 +148,26 @@ class PreparedBuild:
             try:
                 lineage.published = self._publish(project, versions)
                 write_durably(self.target / PASSED, _passed(lineage.published, tests))
-                self._note_definitions(lineage.published, gate)
+                models = Manifest(self.target).models
+                self._note_definitions(lineage.published, models, gate)
+                done = {node.name: node.message or "" for node in build.models}
+                last = last.after(lineage.published, models, done, started_at)
+                last.write(self.target)
             except (GoldError, SqlError):
                 self._note(started_at, "failed", build)
                 raise
         self._note(started_at, "published", build)
-        return BuildResult(build.nodes, lineage.published)
+        return BuildResult(build.nodes, lineage.published, _due_at(build, last, models))
 
-    def _note_definitions(self, published: GoldSnapshot, gate: Gate) -> None:
-        models = Manifest(self.target).models
+    def _note_definitions(
+        self, published: GoldSnapshot, models: list[dict[str, Any]], gate: Gate
+    ) -> None:
         everywhere = self.dbt.checksum_of_all(gate)
         Definitions.of(_publication(published), everywhere, models).write(self.target)
 
     def _run_dbt(
-        self, arguments: list[str], results: Path, *, tests_are_known: bool
+        self, arguments: list[str], results: Path, known: Mapping[str, str]
     ) -> BuildResult:
-        known = {"LAKEHOUSE_TESTS_KNOWN": str(tests_are_known).lower()}
         self.process.communicate(json.dumps([arguments, known]).encode())
         if not results.exists():
             said = why_dbt_ended(self.log.read_text(errors="replace"))
@@ -169,6 +185,7 @@ class PreparedBuild:
     def _refusal(self, build: BuildResult) -> BuildError:
         error = BuildError(self._said(node.without_values for node in build.failed))
         error.in_terminal = self._said(map(self._describe, build.failed))
+        error.has_waited = bool(_waited(build))
         return error
 
     def _said(self, failures: Iterable[str]) -> str:
@@ -191,8 +208,9 @@ class PreparedBuild:
 
     def _publish(self, project: str, versions: dict[str, int]) -> GoldSnapshot:
         manifest = Manifest(self.target)
-        if problems := manifest.problems(self.lake.topics):
-            message = f"Gold was not published. {' '.join(problems)} Correct the dbt project."
+        wrong = manifest.problems(self.lake.topics) + problems(manifest.models)
+        if wrong:
+            message = f"Gold was not published. {' '.join(wrong)} Correct the dbt project."
             raise GoldError(message)
         _, [(text,)] = query_endpoint(self.lake.settings, f"SELECT run FROM {CUT}.run")  # noqa: S608
         views = {node["identifier"] for node in manifest.sources}
@@ -228,7 +246,11 @@ class PreparedBuild:
 
 @contextlib.contextmanager
 def prepare_build(
-    lake: Lake, *, select: str | None = None, full_refresh: bool = False
+    lake: Lake,
+    *,
+    select: str | None = None,
+    full_refresh: bool = False,
+    may_wait: bool = False,
 ) -> Iterator[PreparedBuild]:
     """Start dbt, so that the block can `run` the build. Arguments and errors as in `build_gold`.
 
@@ -256,7 +278,9 @@ def prepare_build(
                 stderr=subprocess.STDOUT,
             )
         )
-        yield PreparedBuild(lake, project, build, process, target, log_file, select, full_refresh)
+        yield PreparedBuild(
+            lake, project, build, process, target, log_file, select, full_refresh, may_wait
+        )
 
 
 def build_gold(lake: Lake, *, select: str | None = None, full_refresh: bool = False) -> BuildResult:
@@ -320,6 +344,21 @@ def known_definitions(
         return None
     wanted = _publication(before), project.checksum_of_all(gate)
     return known if (known.publication, known.everywhere) == wanted else None
+
+
+def _waited(build: BuildResult) -> set[str]:
+    """The names of the models that have waited."""
+    return {node.name for node in build.models if (node.message or "").startswith(WAITS)}
+
+
+def _due_at(
+    build: BuildResult, last: LastComputed, models: Iterable[Mapping[str, Any]]
+) -> dt.datetime | None:
+    """When the first of the models that have waited in a build is to be computed."""
+    waited = _waited(build)
+    waits = [last.until(model) for model in models if model["name"] in waited]
+    now = dt.datetime.now(dt.timezone.utc)
+    return min((end or now for end in waits), default=None)
 
 
 def _publication(snapshot: GoldSnapshot) -> str:

@@ -17,6 +17,8 @@ class BuildError(GoldError):
 
     in_terminal: the same with Spark's messages and some of the rows that a test found, which may
         be about people. Shown only to an owner, in a terminal.
+    has_waited: whether a model with `build_after` has waited in the build, which may be the reason.
     """
 
     in_terminal = ""
+    has_waited = False

@@ -7,6 +7,7 @@ from typing import Any
 from gold.dbt.manifest import Manifest
 from gold.dbt.process import run_dbt
 from gold.errors import GoldError
+from gold.kept.build_after import pause_of
 from gold.sql_client import SqlError, query_endpoint
 from gold.tables import BUILT, CUT
 from lake.kept.planner import Plan, Term, make_plan
@@ -113,14 +114,18 @@ def _explained(
     columns: _Columns | _ColumnsOfTables,
 ) -> str:
     name, sql = node["name"], node["compiled_code"].strip()
+    pause = pause_of(node)
+    waits = [f"  It waits {pause.total_seconds() / 60:g} minutes after each time."] if pause else []
     key = node["config"]["unique_key"]
     reads = [nodes[each]["relation_name"] for each in node["depends_on"]["nodes"]]
     try:
         relations = {relation: columns.of(relation) for relation in reads}
         plan = make_plan(read_query(sql, relations), [key] if isinstance(key, str) else key)
     except Unkept as error:
-        return "\n".join([f"{name} is computed whole: {error}.", *_shown(sql, error.line)])
-    return "\n".join([f"{name} is kept by {', '.join(plan.scope)}.", *map(_term, _terms(plan))])
+        whole = f"{name} is computed whole: {error}."
+        return "\n".join([whole, *_shown(sql, error.line), *waits])
+    kept = f"{name} is kept by {', '.join(plan.scope)}."
+    return "\n".join([kept, *map(_term, _terms(plan)), *waits])
 
 
 def _terms(plan: Plan) -> list[Term]:

@@ -1,5 +1,6 @@
 """The results of a dbt run, read from its `run_results.json`."""
 
+import datetime as dt
 import json
 import re
 from dataclasses import dataclass
@@ -70,10 +71,12 @@ class BuildResult:
     """The results of a dbt run.
 
     published: the snapshot that readers see now; None if only a part was built.
+    due_at: when the first of the models that have waited is to be computed; None if none has.
     """
 
     nodes: list[NodeResult]
     published: GoldSnapshot | None = None
+    due_at: dt.datetime | None = None
 
     @property
     def models(self) -> list[NodeResult]:

@@ -6,6 +6,7 @@ lakehouse`, and otherwise the options of dbt-spark. The macros of the adapter ar
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.clients.agate_helper import Integer
 from dbt_common.exceptions import CompilationError
 
+from gold.kept.build_after import MAY_WAIT_ENV, LastComputed, pause_of
 from gold.kept.constraints import constraint_of, constraints_of
 from gold.kept.definitions import DEFINITIONS_ENV, Definitions
 from gold.kept.keeper import Keeper, KeptError
 
 PASSED = ("failures", "should_warn", "should_error")  # columns of the result of a test
+
+NOTHING: dict[str, dict[str, int]] = {"silver": {}, "built": {}}
 
 logger = AdapterLogger("Lakehouse")
 
@@ -65,10 +69,31 @@ class LakehouseAdapter(SparkAdapter):
         Raises:
             CompilationError: the model's configuration does not allow it to be kept.
         """
+        may_wait = os.environ.get(MAY_WAIT_ENV) == "true"
+        until = self._last_computed.until(model) if may_wait else None
         try:
-            return self._keeper.keep(relation, model, sql, sources, build)
+            return self._keeper.keep(relation, model, sql, sources, build, until)
         except KeptError as error:
             raise CompilationError(str(error)) from error
+
+    @available
+    def read_by(
+        self, model: Mapping[str, Any], published: Mapping[str, Mapping[str, int]]
+    ) -> Mapping[str, Mapping[str, int]]:
+        """The versions of the tables with which the rows of a model agree.
+
+        Args:
+            model: the node of the model in dbt's graph.
+            published: the versions of the last publication, by table: of `silver`, and of `built`
+                for tables in gold_build.
+
+        Returns:
+            The same, or older ones if the model has waited. None at all if they are not known.
+        """
+        if pause_of(model) is None:
+            return published
+        known = self._last_computed.models.get(model["alias"])
+        return {"silver": known.silver, "built": known.built} if known else NOTHING
 
     @available
     def is_redefined(
@@ -133,6 +158,11 @@ class LakehouseAdapter(SparkAdapter):
         if is_enforced or (are_known and self._keeper.are_unchanged(relations)):
             return agate.Table([[0, False, False]], PASSED, [Integer(), *[agate.Boolean()] * 2])
         return None
+
+    @cached_property
+    def _last_computed(self) -> LastComputed:
+        folder = os.environ.get(DEFINITIONS_ENV)
+        return (LastComputed.read(Path(folder)) if folder else None) or LastComputed("", {})
 
     def _query(self, sql: str) -> list[Any]:
         _, cursor = self.connections.add_query(sql, auto_begin=False)

@@ -1,12 +1,14 @@
 """Keeps the tables of models up to date, by statements of SQL and, for few rows, delta-rs."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
 import pyarrow as pa
 
+from gold.kept.build_after import UNCHANGED, WAITS
 from gold.kept.constraints import PREFIX, is_same
 from gold.kept.table import WRONG, Difference, KeptTable, RefusedRows, WrongKey
 from lake.kept.planner import Plan, make_plan
@@ -91,6 +93,7 @@ class Keeper:
         sql: str,
         sources: Mapping[str, Mapping[str, Any]],
         build: str,
+        until: dt.datetime | None = None,
     ) -> str:
         """Bring the table of a model up to date.
 
@@ -100,6 +103,8 @@ class Keeper:
             sql: its compiled SQL.
             sources: what it reads, as `kept_sources` of `kept.sql` describes it.
             build: the id that marks the commits of this build.
+            until: until when the model waits (`build_after`) unless a table that it reads is built
+                from scratch; None if it does not wait.
 
         Returns:
             What was done, as dbt shows it.
@@ -113,7 +118,10 @@ class Keeper:
         changed = [name for name, source in sources.items() if self._has_changed(name, source)]
         if not changed:
             self._note(relation, changed=False)
-            return "UNCHANGED"
+            return UNCHANGED
+        if until is not None and not self._whole.intersection(sources):
+            self._note(relation, changed=False)
+            return f"{WAITS} (until {until:%Y-%m-%d %H:%M:%S} UTC)"
         try:
             query, plan = self._plan(sql, key, sources)
             read = [name for name in changed if name in plan.tables]
@@ -128,15 +136,15 @@ class Keeper:
             self._tell(f"{relation} is computed whole: {reason}")
         if reason is None and not feeds:
             self._note(relation, changed=False)
-            return "UNCHANGED"
+            return UNCHANGED
         done = _Update(self, relation, key, build)
         if reason is not None:
             count = done.whole(sql)
         else:
             count = done.kept(query, plan, keys_sql(query, plan, feeds))
         self._note(relation, changed=count != 0)
-        if count == 0:
-            return "UNCHANGED"
+        if count == 0 and reason is None:
+            return UNCHANGED
         return f"{'WHOLE' if reason else 'KEPT'} ({'many' if count is None else count} rows)"
 
     def constrain(self, relation: str, wanted: Mapping[str, str]) -> None:
@@ -187,6 +195,8 @@ class Keeper:
             return True
         if source["end"] is not None:
             return bool(source["begin"] != source["end"])
+        if source["begin"] != source["published"]:  # since the model was last computed
+            return True
         return name in self._whole or self._changed.get(name, True)
 
     def _feed(self, name: str, source: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import yaml
 from deltalake import DeltaTable
-from gold_changes import Changes
+from gold_changes import Changes, Waited
 from gold_checks import assert_gold_is_right, published, versions
 from gold_interrupted import Interrupted, Refused
 from shop_lake import ShopLake
@@ -107,6 +107,27 @@ def test_later_builds_write_what_differs(changes: Changes, shop_lake: ShopLake) 
         assert not built.history(1)[0]["operation"].startswith("CREATE"), name
 
 
+def test_models_wait_while_the_others_follow_and_are_computed_when_they_are_due(
+    waited: Waited,
+) -> None:
+    build, rows = waited.waiting
+    said = {node.name: str(node.message) for node in build.models}
+    waits = {name for name, message in said.items() if message.startswith("WAITS (until 20")}
+    assert waits == {"int_customer_scores", "int_recommendations"}
+    for name in ("reward_points", "customers", "user_recommendations"):
+        assert rows[name] != waited.before[name]
+    assert build.due_at is not None
+    assert build.published is not None
+    assert dt.timedelta() < build.due_at - build.published.published_at < dt.timedelta(minutes=15)
+
+    build, later = waited.due
+    said = {node.name: str(node.message) for node in build.models}
+    assert all(said[name].startswith("WHOLE") for name in waits)
+    assert said["reward_points"] == "UNCHANGED"
+    assert build.due_at is None
+    assert later["customers"] != rows["customers"]
+
+
 def test_a_build_without_changes_writes_nothing_and_its_tests_are_known_to_pass(
     changes: Changes, shop_lake: ShopLake
 ) -> None:
@@ -179,7 +200,7 @@ def test_every_unit_test_passes(gold: BuildResult, endpoint: LakeSettings) -> No
     of_rules = [node for node in part.tests if node.kind == "unit_test"]
     assert {node.name for node in of_rules} >= {"int_purchases", "customers", "reward_ledger"}
     assert {node.status for node in of_rules} == {"pass"}
-    assert len(of_rules) == 14
+    assert len(of_rules) == 16
 
 
 def test_results_without_a_model_are_refused(tmp_path: Path) -> None:
@@ -199,7 +220,7 @@ def test_results_without_a_model_are_refused(tmp_path: Path) -> None:
     log = tmp_path / "dbt.log"
     build = PreparedBuild(Lake(settings), dbt, "id", process, tmp_path, log, "nothing", False)
     with pytest.raises(GoldError, match="'nothing' selects no model"):
-        build._run_dbt([], results, tests_are_known=False)  # noqa: SLF001 - what precedes it needs an endpoint
+        build._run_dbt([], results, {})  # noqa: SLF001 - what precedes it needs an endpoint
 
 
 class NoDbt:

@@ -14,7 +14,7 @@ from gold.explain import explain, explain_built
 from lake.settings.settings import LakeSettings, load_settings
 from lake.tables.lake import Lake
 
-WHOLE = {"customers", "item_affinity", "user_recommendations"}
+WHOLE = {"int_customer_scores", "item_affinity", "int_recommendations"}
 
 
 def test_all_models_but_three_are_kept(
@@ -23,8 +23,10 @@ def test_all_models_but_three_are_kept(
     told = {text.split()[0]: text for text in explain(endpoint)}
     assert told.keys() == {node.name for node in gold.models}
     assert {name for name, text in told.items() if "is computed whole" in text} == WHOLE
-    assert "window function does not partition by" in told["customers"]
-    assert "of the compiled SQL: ntile(5) over" in told["customers"]
+    assert "window function does not partition by" in told["int_customer_scores"]
+    assert "of the compiled SQL: ntile(5) over" in told["int_customer_scores"]
+    waits = {name for name, text in told.items() if "It waits 15 minutes after each time." in text}
+    assert waits == WHOLE
     mails = told["thank_you_mails"].splitlines()
     assert mails[0] == "thank_you_mails is kept by invoice_id."
     compiled = Manifest(endpoint.home_dir / "dbt-explain")

@@ -1,6 +1,7 @@
 """Tests when gold is built again, with builds that do nothing."""
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
@@ -13,7 +14,7 @@ from deltalake import write_deltalake
 from gold import refresh
 from gold.build import PreparedBuild, has_snapshot
 from gold.dbt.results import BuildResult
-from gold.errors import GoldError
+from gold.errors import BuildError, GoldError
 from gold.lock import alone
 from gold.refresh import keep_fresh
 from lake.settings.settings import LakeSettings
@@ -36,6 +37,7 @@ class ChangingLake(Lake):
         self.stop = Event()
         self.builds: list[Run] = []
         self.prepared = 0
+        self.may_wait: list[bool] = []
         self.version = 0
         self.snapshot_at = 0
         monkeypatch.setattr(refresh, "POLL_SECONDS", 0.01)
@@ -51,8 +53,9 @@ class ChangingLake(Lake):
         return self.version >= self.snapshot_at
 
     @contextlib.contextmanager
-    def _prepare(self, _: Lake) -> Iterator[Prepared]:
+    def _prepare(self, _: Lake, *, may_wait: bool) -> Iterator[Prepared]:
         self.prepared += 1
+        self.may_wait.append(may_wait)
         yield Prepared(self.builds.pop(0))
 
 
@@ -135,6 +138,42 @@ def test_a_stop_ends_the_wait_for_a_change_of_silver(
     lake.builds = [succeed, fail]
     assert list(keep_fresh(lake, lake.stop)) == [DONE]
     assert lake.prepared == 2
+
+
+def test_gold_is_built_again_when_a_model_has_waited_enough(
+    lake: ChangingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh, "silver_versions", lambda _: {"events": 1})
+    due_at = dt.datetime.now(dt.timezone.utc) + dt.timedelta(milliseconds=50)
+    begun: list[dt.datetime] = []
+
+    def build() -> BuildResult:
+        begun.append(dt.datetime.now(dt.timezone.utc))
+        lake.stop.set() if len(begun) == 2 else None
+        return BuildResult([], due_at=due_at)
+
+    lake.builds = [build, build]
+    assert len(list(keep_fresh(lake, lake.stop))) == 2
+    assert begun[0] < due_at <= begun[1]
+
+
+def test_a_build_that_fails_while_models_wait_is_repeated_without_waiting(
+    lake: ChangingLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh, "silver_versions", lambda _: {"events": 1})
+
+    def fail_waiting() -> BuildResult:
+        error = BuildError("a test failed")
+        error.has_waited = True
+        raise error
+
+    def last() -> BuildResult:
+        lake.stop.set()
+        return DONE
+
+    lake.builds = [fail_waiting, last]
+    assert list(keep_fresh(lake, lake.stop)) == [DONE]
+    assert lake.may_wait == [True, False]
 
 
 def test_no_build_starts_after_the_caller_wants_to_leave(lake: ChangingLake) -> None:

@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,13 +12,32 @@ from messages import order, user
 from planted_shop import write_planted_shop, write_rows
 from shop_lake import ShopLake
 
+from gold.build import prepare_build
+from gold.dbt.process import target_path
+from gold.dbt.results import BuildResult
+from gold.kept.build_after import LastComputed
+from gold.lock import alone
+from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
+
 MIDNIGHT = dt.datetime(2018, 3, 1, tzinfo=dt.timezone.utc)
 DAY, TICK = dt.timedelta(days=1), dt.timedelta(milliseconds=1)
 Row = Mapping[str, Any]
 
 
+class Waited(NamedTuple):
+    """Two builds after changes of rewards: one in which models waited, and one when they are due.
+
+    Each has its result and the rows of the marts after it. before: the rows before the changes.
+    """
+
+    before: dict[str, list[str]]
+    waiting: tuple[BuildResult, dict[str, list[str]]]
+    due: tuple[BuildResult, dict[str, list[str]]]
+
+
 class Changes(NamedTuple):
-    """The result of changes and of the build that follows them.
+    """The result of changes and of the builds that follow them.
 
     before: the rows of the marts before the changes. fates: the changed items and users by what
     happened to them.
@@ -25,6 +45,17 @@ class Changes(NamedTuple):
 
     before: dict[str, list[str]]
     fates: dict[str, int]
+
+
+def build_waiting(settings: LakeSettings, age: dt.timedelta) -> BuildResult:
+    """Build gold as continuous gold does, as if all models with `build_after` had some age."""
+    folder, at = target_path(settings), (dt.datetime.now(dt.timezone.utc) - age).isoformat()
+    last = LastComputed.read(folder)
+    assert last is not None
+    aged = {name: replace(each, at=at) for name, each in last.models.items()}
+    replace(last, models=aged).write(folder)
+    with alone(settings), prepare_build(Lake(settings), may_wait=True) as build:
+        return build.run()
 
 
 def change_rewards(lake: ShopLake, shop_files: Path, folder: Path) -> None:

@@ -85,17 +85,19 @@
 
 {#
     The tables that a kept model reads, by their names in its SQL. For each: the `table` with the
-    change feed, the versions `begin` and `end` between which it has changed since gold was last
-    published (none if not known), and which `columns` of it the model may see.
+    change feed, the versions `begin` and `end` between which it has changed since the model was last
+    computed (none if not known), the version that was last `published`, and which `columns` of it the
+    model may see.
 #}
 {% macro kept_sources() %}
     {% set run = this_run() %}
+    {% set since = adapter.read_by(model, run.published) %}
     {% set found = {} %}
     {% for node in read_nodes(model.depends_on.nodes) %}
         {% if node.resource_type == "source" and node.schema == cut_schema() %}
             {% set table = node.source_name ~ "." ~ node.identifier %}
             {% do found.update({node.relation_name: {
-                "table": table, "begin": run.published.silver.get(table), "end": run.silver[table],
+                "table": table, "begin": since.silver.get(table), "end": run.silver[table],
                 "columns": protected(run.personal.get(table)),
             }}) %}
         {% elif node.resource_type == "source" %}
@@ -104,8 +106,8 @@
             }}) %}
         {% else %}
             {% do found.update({node.relation_name: {
-                "table": node.relation_name, "begin": run.published.built.get(node.alias),
-                "end": none, "columns": "*",
+                "table": node.relation_name, "begin": since.built.get(node.alias),
+                "published": run.published.built.get(node.alias), "end": none, "columns": "*",
             }}) %}
         {% endif %}
     {% endfor %}

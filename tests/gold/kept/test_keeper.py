@@ -1,5 +1,6 @@
 """Tests that kept tables hold what their query gives, after each of many changes, in real Spark."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +66,16 @@ class Lab:
     def version(self, name: str) -> int:
         return DeltaTable(self._folder[name]).version()
 
-    def keep(self, model: str, sql: str, key: list[str], **meta: Any) -> str:
+    def keep(
+        self,
+        model: str,
+        sql: str,
+        key: list[str],
+        *,
+        until: dt.datetime | None = None,
+        **meta: Any,
+    ) -> str:
+        """Keep a model. The sources are not marked if it waits."""
         node = {"name": model, "config": {"unique_key": key, "meta": meta}}
         sources = {
             name: {
@@ -76,8 +86,9 @@ class Lab:
             }
             for name in TABLES
         }
-        done = Keeper(self.query).keep(f"db.{model}", node, sql, sources, "build-1")
-        self.mark()
+        done = Keeper(self.query).keep(f"db.{model}", node, sql, sources, "build-1", until)
+        if until is None:
+            self.mark()
         return done
 
     def last_write(self, model: str) -> str:
@@ -99,6 +110,34 @@ def lab(spark: SparkSession) -> Iterator[Lab]:
     spark.sql("create database if not exists db")
     yield Lab(spark)
     spark.sql("drop database db cascade")
+
+
+def test_a_model_that_waits_is_as_it_was_and_then_follows_all_changes(lab: Lab) -> None:
+    lab.insert("db.t1", [(1, 5, 0), (2, 7, 0)])
+    lab.build("m", TOTALS)
+    before = Counter(lab.query("select * from db.m"))
+    until = dt.datetime(2030, 1, 2, 3, 4, 5, tzinfo=dt.timezone.utc)
+    assert lab.keep("m", TOTALS, ["a"], until=until) == "UNCHANGED"
+    for row in ((2, 1, 0), (3, 4, 0)):
+        lab.insert("db.t1", [row])
+        said = lab.keep("m", TOTALS, ["a"], until=until)
+        assert said == "WAITS (until 2030-01-02 03:04:05 UTC)"
+    assert Counter(lab.query("select * from db.m")) == before
+    assert lab.keep("m", TOTALS, ["a"]) == "KEPT (2 rows)"
+    assert Counter(lab.query("select * from db.m")) == Counter([(1, 5), (2, 8), (3, 4)])
+
+
+def test_a_model_does_not_wait_if_a_model_that_it_reads_is_built_from_scratch(lab: Lab) -> None:
+    lab.insert("db.t1", [(1, 5, 0)])
+    lab.build("m", TOTALS)
+    node = {"name": "m", "config": {"unique_key": ["a"], "meta": {}}}
+    keeper = Keeper(lab.query)
+    keeper.note_whole("db.t1", {**node, "config": {"unique_key": ["a"]}})
+    versions = {"begin": 1, "published": 1, "end": None}
+    sources = {"db.t1": {"table": "db.t1", "columns": "*", **versions}}
+    until = dt.datetime(2030, 1, 1, tzinfo=dt.timezone.utc)
+    said = keeper.keep("db.m", node, TOTALS, sources, "build-1", until)
+    assert said == "WHOLE (0 rows)"
 
 
 def test_a_model_follows_inserts_updates_deletes_and_moves(lab: Lab) -> None:

@@ -7,16 +7,9 @@ with accounts as (
 
 ),
 
--- Quintiles of the accounts that may buy again. Among equals, later payers rank higher.
 scores as (
 
-    select
-        account_id,
-        ntile(5) over (order by last_paid_at, account_id) as recency_score,
-        ntile(5) over (order by count_invoices, last_paid_at, account_id) as frequency_score,
-        ntile(5) over (order by revenue, last_paid_at, account_id) as monetary_score
-    from accounts
-    where not is_deleted
+    select * from {{ ref('int_customer_scores') }}
 
 ),
 
@@ -30,11 +23,12 @@ final as (
         accounts.count_invoices,
         accounts.revenue,
         accounts.count_invoices >= 2 as is_repeat,
-        scores.recency_score,
-        scores.frequency_score,
-        scores.monetary_score,
+        case when not accounts.is_deleted then scores.recency_score end as recency_score,
+        case when not accounts.is_deleted then scores.frequency_score end as frequency_score,
+        case when not accounts.is_deleted then scores.monetary_score end as monetary_score,
         case
             when accounts.is_deleted then 'closed'
+            when scores.account_id is null then 'new'
             when scores.recency_score >= 4 and scores.frequency_score >= 4 then 'champion'
             when scores.recency_score >= 3 and scores.frequency_score >= 3 then 'loyal'
             when scores.recency_score >= 3 then 'recent'
