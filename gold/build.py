@@ -11,8 +11,6 @@ is read from its `run_results.json` (`dbt/results.py`), never from its log.
 import contextlib
 import datetime as dt
 import json
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ from typing import Any
 import structlog
 
 from gold.dbt.manifest import Manifest
-from gold.dbt.process import dbt_environment, target_path
+from gold.dbt.process import DbtProcess, WarmDbt, dbt_environment, target_path
 from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult, NodeResult, read_results, why_dbt_ended
 from gold.dbt.sources import keep_in_step
@@ -72,7 +70,7 @@ def has_snapshot(lake: Lake) -> bool:
 
 @dataclass(frozen=True)
 class PreparedBuild:
-    """A dbt process that waits for `run`, because loading dbt takes longer than many builds.
+    """A build whose dbt is loaded, because loading dbt takes longer than many builds.
 
     id: the id that marks the build's commits and views (`own.py`).
     may_wait: whether models with `build_after` may wait.
@@ -81,7 +79,7 @@ class PreparedBuild:
     lake: Lake
     dbt: DbtProject
     id: str
-    process: subprocess.Popen[bytes]
+    process: DbtProcess
     target: Path
     log: Path
     select: str | None
@@ -137,11 +135,11 @@ class PreparedBuild:
                 "LAKEHOUSE_TESTS_KNOWN": str(is_known).lower(),
                 MAY_WAIT_ENV: str(may_wait).lower(),
             }
-            build = self._run_dbt(arguments, results, known)
-            if build.failed or self.process.returncode:
+            build, code = self._run_dbt(arguments, results, known)
+            if build.failed or code:
                 self._note(started_at, "failed", build)
                 lineage.failed = "; ".join(node.without_values for node in build.failed)
-                raise self._refusal(build)
+                raise self._refusal(build, code)
             if self.select:
                 self._note(started_at, "tested", build)
                 return build
@@ -167,8 +165,8 @@ class PreparedBuild:
 
     def _run_dbt(
         self, arguments: list[str], results: Path, known: Mapping[str, str]
-    ) -> BuildResult:
-        self.process.communicate(json.dumps([arguments, known]).encode())
+    ) -> tuple[BuildResult, int]:
+        code = self.process.run(arguments, {"LAKEHOUSE_BUILD": self.id, **known})
         if not results.exists():
             said = why_dbt_ended(self.log.read_text(errors="replace"))
             message = f"dbt did not run: {said} See {self.log}."
@@ -180,16 +178,16 @@ class PreparedBuild:
                 f"{self.dbt.folder}."
             )
             raise GoldError(message)
-        return build
+        return build, code
 
-    def _refusal(self, build: BuildResult) -> BuildError:
-        error = BuildError(self._said(node.without_values for node in build.failed))
-        error.in_terminal = self._said(map(self._describe, build.failed))
+    def _refusal(self, build: BuildResult, code: int) -> BuildError:
+        error = BuildError(self._said((node.without_values for node in build.failed), code))
+        error.in_terminal = self._said(map(self._describe, build.failed), code)
         error.has_waited = bool(_waited(build))
         return error
 
-    def _said(self, failures: Iterable[str]) -> str:
-        said = "; ".join(failures) or f"dbt ended with {self.process.returncode}"
+    def _said(self, failures: Iterable[str], code: int) -> str:
+        said = "; ".join(failures) or f"dbt ended with {code}"
         return (
             f"Gold was not built: {said}. Readers still see the last published version. See "
             f"{self.log}."
@@ -251,33 +249,32 @@ def prepare_build(
     select: str | None = None,
     full_refresh: bool = False,
     may_wait: bool = False,
+    warm: WarmDbt | None = None,
 ) -> Iterator[PreparedBuild]:
     """Start dbt, so that the block can `run` the build. Arguments and errors as in `build_gold`.
 
     The caller must hold the lock of gold (`alone`).
+
+    Args:
+        lake: the lake.
+        select: as in `build_gold`.
+        full_refresh: as in `build_gold`.
+        may_wait: whether models with `build_after` may wait.
+        warm: keeps dbt loaded for the next build. Without it, dbt ends with the block.
     """
     target, build = target_path(lake.settings), uuid.uuid4().hex
     project = DbtProject.of(lake.settings)
     keep_in_step(project, lake.topics)
     log_file = lake.settings.home_dir / "logs" / "dbt.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    require_whole(lake.settings)
+    environment = {
+        **dbt_environment(lake.settings, target, BUILT),
+        DEFINITIONS_ENV: str(target),
+    }
     with contextlib.ExitStack() as stack:
-        require_whole(lake.settings)
-        output = stack.enter_context(log_file.open("w"))
-        process = stack.enter_context(
-            subprocess.Popen(
-                [sys.executable, "-m", "gold.dbt", "--wait"],
-                cwd=project.folder,
-                env=dbt_environment(lake.settings, target, BUILT)
-                | {
-                    "LAKEHOUSE_BUILD": build,
-                    DEFINITIONS_ENV: str(target),
-                },
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        )
+        loaded = warm or stack.enter_context(WarmDbt())
+        process = loaded.process(project.folder, environment, log_file)
         yield PreparedBuild(
             lake, project, build, process, target, log_file, select, full_refresh, may_wait
         )

@@ -8,6 +8,7 @@ from threading import Event
 import structlog
 
 from gold.build import PreparedBuild, has_snapshot, prepare_build
+from gold.dbt.process import WarmDbt
 from gold.dbt.results import BuildResult
 from gold.errors import BuildError, GoldError
 from gold.lock import alone
@@ -54,22 +55,23 @@ def keep_fresh(
     due_at: dt.datetime | None = None
     may_wait = True
     begun = -every
-    while not stop.is_set():
-        with alone(lake.settings), prepare_build(lake, may_wait=may_wait) as build:
-            stop.wait(begun + every - time.monotonic())
-            seen = _wait_for_change(lake, seen, stop, due_at)
-            if seen is None or (leave and leave()):
-                return
-            begun = time.monotonic()
-            result = _outcome(build, stop)
-        if isinstance(result, BuildError) and result.has_waited:
-            log.warning("gold is built again, and no model waits", why=str(result))
-            seen, may_wait = None, False
-            continue
-        may_wait = True
-        due_at = result.due_at if isinstance(result, BuildResult) else None
-        if result is not None:
-            yield result
+    with WarmDbt() as warm:
+        while not stop.is_set():
+            with alone(lake.settings), prepare_build(lake, may_wait=may_wait, warm=warm) as build:
+                stop.wait(begun + every - time.monotonic())
+                seen = _wait_for_change(lake, seen, stop, due_at)
+                if seen is None or (leave and leave()):
+                    return
+                begun = time.monotonic()
+                result = _outcome(build, stop)
+            if isinstance(result, BuildError) and result.has_waited:
+                log.warning("gold is built again, and no model waits", why=str(result))
+                seen, may_wait = None, False
+                continue
+            may_wait = True
+            due_at = result.due_at if isinstance(result, BuildResult) else None
+            if result is not None:
+                yield result
 
 
 def _wait_for_change(

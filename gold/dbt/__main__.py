@@ -25,16 +25,28 @@ WAIT = "--wait"
 def main() -> None:
     """Run dbt with the arguments of this process.
 
-    With `--wait` alone, load dbt and wait for a line of standard input: a JSON list of the
-    arguments and of the variables that were not known before. `lakehouse gold` starts this process
-    early, because loading dbt takes longer than many builds. If the input ends, nothing is run.
+    With `--wait FD` alone, load dbt and run it for each line of standard input: a JSON list of the
+    arguments and of the variables that were not known before. The exit code of each run is written
+    to the file descriptor. `lakehouse gold` starts this process early and keeps it from build to
+    build, because loading dbt takes longer than many builds. It ends with its input.
     """
-    if sys.argv[1:] != [WAIT]:
+    if sys.argv[1:2] != [WAIT]:
         cli()
-    elif line := sys.stdin.readline():
-        arguments, variables = json.loads(line)
-        os.environ.update(variables)
+        return
+    with open(int(sys.argv[2]), "w") as answers:
+        for line in sys.stdin:
+            arguments, variables = json.loads(line)
+            os.environ.update(variables)
+            print(_code(arguments), file=answers, flush=True)
+
+
+def _code(arguments: list[str]) -> int:
+    """Run dbt, and return its exit code."""
+    try:
         cli(arguments)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
 
 
 def cli(arguments: list[str] | None = None) -> None:

@@ -1,15 +1,117 @@
-"""The environment of dbt, and runs of dbt other than builds of gold."""
+"""The processes and the environment of dbt."""
 
+import contextlib
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 from gold.dbt.project import DbtProject
 from gold.sql_client import ANY_PASSWORD, TRUST_ENV, credentials
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings
 from lake.topics.topic_file import load_topics
+
+MOST_RUNS = 100  # of one process, because dbt is made for one run
+
+
+class DbtProcess:
+    """A process that has loaded dbt, and runs it when asked to."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str], log: Path) -> None:
+        """Start the process in the folder of a dbt project. It writes what dbt says to a log."""
+        self.made_of = folder, dict(environment), log
+        self.runs = 0
+        answers, theirs = os.pipe()
+        self._answers = open(answers)  # noqa: SIM115 - a descriptor; `close` closes it
+        try:
+            with log.open("a") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "gold.dbt", "--wait", str(theirs)],
+                    cwd=folder,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=(theirs,),
+                    text=True,
+                )
+        finally:
+            os.close(theirs)
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def can_run(self) -> bool:
+        """Whether it can run dbt again."""
+        return self.runs < MOST_RUNS and self._process.poll() is None
+
+    def run(self, arguments: Sequence[str], variables: Mapping[str, str]) -> int:
+        """Run dbt with some arguments and further variables of its environment.
+
+        Returns:
+            dbt's exit code, or that of the process if it was ended; 0 means success.
+        """
+        self.runs += 1
+        os.truncate(self.made_of[2], 0)  # the log is that of the last run
+        asked = self._process.stdin
+        if asked is None:
+            message = "the process has no standard input"
+            raise RuntimeError(message)
+        with contextlib.suppress(BrokenPipeError):
+            asked.write(json.dumps([list(arguments), dict(variables)]) + "\n")
+            asked.flush()
+        answer = self._answers.readline()
+        return int(answer) if answer else self._process.wait() or 1
+
+    def close(self) -> None:
+        """End the process, if it is not running dbt at the moment, and wait for its end."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+        self._answers.close()
+
+
+class WarmDbt:
+    """Keeps a process that has loaded dbt from one build to the next.
+
+    Used as a context manager, which ends the process.
+    """
+
+    def __init__(self) -> None:
+        self._process: DbtProcess | None = None
+
+    def __enter__(self) -> "WarmDbt":
+        """Return this."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process."""
+        self._end()
+
+    def process(self, folder: Path, environment: Mapping[str, str], log: Path) -> DbtProcess:
+        """The process, or a new one if it has ended or was started for something else."""
+        kept = self._process
+        if kept and kept.can_run and kept.made_of == (folder, dict(environment), log):
+            return kept
+        self._end()
+        self._process = DbtProcess(folder, environment, log)
+        return self._process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
 
 
 def target_path(settings: LakeSettings) -> Path:

@@ -210,10 +210,9 @@ def test_results_without_a_model_are_refused(tmp_path: Path) -> None:
     hook = {"unique_id": "operation.lakehouse.hook", "status": "success", "message": None}
 
     class Ended:
-        returncode = 0
-
-        def communicate(self, _: bytes) -> None:
+        def run(self, *_: Any) -> int:
             results.write_text(json.dumps({"results": [{**hook, "execution_time": 1}]}))
+            return 0
 
     dbt = DbtProject.of(settings)
     process: Any = Ended()
@@ -226,11 +225,11 @@ def test_results_without_a_model_are_refused(tmp_path: Path) -> None:
 class NoDbt:
     """A waiting dbt that ends without results, and notes what it was told."""
 
-    returncode = 2
     told: Any = None
 
-    def communicate(self, line: bytes) -> None:
-        self.told = json.loads(line)
+    def run(self, _: list[str], variables: dict[str, str]) -> int:
+        self.told = variables
+        return 2
 
 
 def test_tests_that_change_while_dbt_waits_are_not_known_to_pass(
@@ -256,7 +255,7 @@ def test_tests_that_change_while_dbt_waits_are_not_known_to_pass(
         build = PreparedBuild(lake, dbt, "id", process, target, log, None, full_refresh=False)
         with pytest.raises(GoldError, match="dbt did not run"):
             build.run()
-        return bool(process.told[1]["LAKEHOUSE_TESTS_KNOWN"] == "true")
+        return bool(process.told["LAKEHOUSE_TESTS_KNOWN"] == "true")
 
     assert not are_known()
     passed = f"{at.isoformat()} {DbtProject.of(settings).checksum_of_tests()}"

@@ -13,6 +13,7 @@ from deltalake import write_deltalake
 
 from gold import refresh
 from gold.build import PreparedBuild, has_snapshot
+from gold.dbt.process import WarmDbt
 from gold.dbt.results import BuildResult
 from gold.errors import BuildError, GoldError
 from gold.lock import alone
@@ -38,6 +39,7 @@ class ChangingLake(Lake):
         self.builds: list[Run] = []
         self.prepared = 0
         self.may_wait: list[bool] = []
+        self.warm: set[WarmDbt] = set()
         self.version = 0
         self.snapshot_at = 0
         monkeypatch.setattr(refresh, "POLL_SECONDS", 0.01)
@@ -53,9 +55,10 @@ class ChangingLake(Lake):
         return self.version >= self.snapshot_at
 
     @contextlib.contextmanager
-    def _prepare(self, _: Lake, *, may_wait: bool) -> Iterator[Prepared]:
+    def _prepare(self, _: Lake, *, may_wait: bool, warm: WarmDbt) -> Iterator[Prepared]:
         self.prepared += 1
         self.may_wait.append(may_wait)
+        self.warm.add(warm)
         yield Prepared(self.builds.pop(0))
 
 
@@ -110,6 +113,7 @@ def test_each_build_gives_its_result_or_error_and_frees_the_lock_in_between(
         if not lake.builds:
             lake.stop.set()
     assert results == [str(DONE), "a test failed", str(DONE)]
+    assert len(lake.warm) == 1, "dbt is loaded again for each build"
 
 
 @pytest.mark.parametrize(("outcome", "reported"), [(succeed, [DONE]), (fail, [])])

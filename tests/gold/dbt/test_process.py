@@ -1,11 +1,13 @@
-"""Tests the environment in which dbt runs. That it holds no secret is tested with the settings."""
+"""Tests the processes of dbt. That their environment has no secret is tested with the settings."""
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
 
-from gold.dbt.process import dbt_environment, target_path
+from gold.dbt.process import MOST_RUNS, WarmDbt, dbt_environment, target_path
 from lake.settings.settings import load_settings
 
 
@@ -31,3 +33,31 @@ def test_dbt_gets_a_password_only_if_there_is_one(tmp_path: Path, password: str 
         settings = settings.model_copy(update={"sql_password": SecretStr(password)})
     found = dbt_environment(settings, tmp_path, "gold_build")
     assert found.get("DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD") == password
+
+
+@pytest.mark.nightly
+@pytest.mark.programs
+def test_one_process_runs_dbt_again_and_is_replaced_when_it_cannot(tmp_path: Path) -> None:
+    log = tmp_path / "dbt.log"
+    places = {"DBT_TARGET_PATH": str(tmp_path / "target"), "DBT_LOG_PATH": str(tmp_path / "logs")}
+    given = {**os.environ, **places}
+    with WarmDbt() as warm:
+        first = warm.process(tmp_path, given, log)
+        for command, code, says in (("--help", 0, "Commands:"), ("fly", 2, "No such command")):
+            process = warm.process(tmp_path, given, log)
+            assert process is first
+            assert process.run([command], {}) == code
+            assert says in log.read_text()
+        assert "Commands:" not in log.read_text(), "the log is that of the last run"
+
+        os.kill(first.pid, signal.SIGKILL)
+        assert first.run(["--help"], {}) == -signal.SIGKILL
+        second = warm.process(tmp_path, given, log)
+        assert second is not first
+        assert second.run(["--help"], {}) == 0
+        second.runs = MOST_RUNS
+        third = warm.process(tmp_path, given, log)
+        assert third is not second
+        assert warm.process(tmp_path, {**given, "DBT_OTHER": "1"}, log) is not third
+        with pytest.raises(ProcessLookupError):
+            os.kill(third.pid, 0)
