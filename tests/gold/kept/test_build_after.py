@@ -73,9 +73,10 @@ def test_a_model_that_waited_keeps_what_it_was_computed_from() -> None:
 
 
 def test_a_model_waits_until_its_pause_is_over() -> None:
-    made = snapshot(NOW, 1)
-    last = LastComputed("", {"late": computed(NOW - 10 * MINUTE, made)})
-    assert last.until(model("late")) == NOW + 5 * MINUTE
+    now = dt.datetime.now(dt.timezone.utc)
+    made = snapshot(now, 1)
+    last = LastComputed("", {"late": computed(now - 10 * MINUTE, made)})
+    assert last.until(model("late")) == now + 5 * MINUTE
     assert last.until(model("late", 10)) is None
     assert last.until(model("late", None)) is None
     assert last.until(model("unknown")) is None
