@@ -25,7 +25,7 @@ from gold.dbt.project import DbtProject
 from gold.dbt.results import BuildResult, NodeResult, read_results, why_dbt_ended
 from gold.dbt.sources import keep_in_step
 from gold.errors import BuildError, GoldError
-from gold.kept.build_after import MAY_WAIT_ENV, WAITS, LastComputed, problems
+from gold.kept.build_after import MAY_WAIT_ENV, LastComputed, problems, waiting
 from gold.kept.definitions import DEFINITIONS_ENV, Definitions, forget_definitions
 from gold.lineage import report_build
 from gold.lock import alone, require_whole
@@ -148,20 +148,21 @@ class PreparedBuild:
                 write_durably(self.target / PASSED, _passed(lineage.published, tests))
                 models = Manifest(self.target).models
                 self._note_definitions(lineage.published, models, gate)
-                done = {node.name: node.message or "" for node in build.models}
-                last = last.after(lineage.published, models, done, started_at)
-                last.write(self.target)
+                last = last.after(lineage.published, models, build.messages, started_at)
+                if last.models:
+                    last.write(self.target)
             except (GoldError, SqlError):
                 self._note(started_at, "failed", build)
                 raise
         self._note(started_at, "published", build)
-        return BuildResult(build.nodes, lineage.published, _due_at(build, last, models))
+        due_at = last.due_at(models, build.messages)
+        return BuildResult(build.nodes, lineage.published, due_at)
 
     def _note_definitions(
         self, published: GoldSnapshot, models: list[dict[str, Any]], gate: Gate
     ) -> None:
         everywhere = self.dbt.checksum_of_all(gate)
-        Definitions.of(_publication(published), everywhere, models).write(self.target)
+        Definitions.of(published.name, everywhere, models).write(self.target)
 
     def _run_dbt(
         self, arguments: list[str], results: Path, known: Mapping[str, str]
@@ -183,7 +184,7 @@ class PreparedBuild:
     def _refusal(self, build: BuildResult, code: int) -> BuildError:
         error = BuildError(self._said((node.without_values for node in build.failed), code))
         error.in_terminal = self._said(map(self._describe, build.failed), code)
-        error.has_waited = bool(_waited(build))
+        error.has_waited = bool(waiting(build.messages))
         return error
 
     def _said(self, failures: Iterable[str], code: int) -> str:
@@ -273,7 +274,7 @@ def prepare_build(
         DEFINITIONS_ENV: str(target),
     }
     with contextlib.ExitStack() as stack:
-        loaded = warm or stack.enter_context(WarmDbt())
+        loaded = warm or stack.enter_context(contextlib.closing(WarmDbt()))
         process = loaded.process(project.folder, environment, log_file)
         yield PreparedBuild(
             lake, project, build, process, target, log_file, select, full_refresh, may_wait
@@ -339,32 +340,13 @@ def known_definitions(
     known = Definitions.read(target_path(lake.settings))
     if known is None or before is None:
         return None
-    wanted = _publication(before), project.checksum_of_all(gate)
+    wanted = before.name, project.checksum_of_all(gate)
     return known if (known.publication, known.everywhere) == wanted else None
-
-
-def _waited(build: BuildResult) -> set[str]:
-    """The names of the models that have waited."""
-    return {node.name for node in build.models if (node.message or "").startswith(WAITS)}
-
-
-def _due_at(
-    build: BuildResult, last: LastComputed, models: Iterable[Mapping[str, Any]]
-) -> dt.datetime | None:
-    """When the first of the models that have waited in a build is to be computed."""
-    waited = _waited(build)
-    waits = [last.until(model) for model in models if model["name"] in waited]
-    now = dt.datetime.now(dt.timezone.utc)
-    return min((end or now for end in waits), default=None)
-
-
-def _publication(snapshot: GoldSnapshot) -> str:
-    return snapshot.published_at.isoformat()
 
 
 def _passed(snapshot: GoldSnapshot | None, tests: str) -> str:
     """The content of `PASSED` if the tables of a snapshot passed the tests with a checksum."""
-    return f"{_publication(snapshot)} {tests}" if snapshot else ""
+    return f"{snapshot.name} {tests}" if snapshot else ""
 
 
 def _known_tests(target: Path) -> str | None:

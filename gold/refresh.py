@@ -1,5 +1,6 @@
 """Keeps gold fresh: builds it again whenever silver has changed, or a model has waited enough."""
 
+import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def keep_fresh(
     due_at: dt.datetime | None = None
     may_wait = True
     begun = -every
-    with WarmDbt() as warm:
+    with contextlib.closing(WarmDbt()) as warm:
         while not stop.is_set():
             with alone(lake.settings), prepare_build(lake, may_wait=may_wait, warm=warm) as build:
                 stop.wait(begun + every - time.monotonic())

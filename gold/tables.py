@@ -73,6 +73,11 @@ class GoldSnapshot:
     silver_versions: dict[str, int]
     project: str
 
+    @property
+    def name(self) -> str:
+        """Identifies the publication in files that belong to it: its time, in ISO 8601."""
+        return self.published_at.isoformat()
+
 
 def mart_name(schema: str | None, table: str) -> str:
     """The name of a mart in `gold.cuts`: without a schema if it is in `gold`."""

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 
 from gold.dbt.project import DbtProject
 from gold.sql_client import ANY_PASSWORD, TRUST_ENV, credentials
@@ -78,37 +77,22 @@ class DbtProcess:
 
 
 class WarmDbt:
-    """Keeps a process that has loaded dbt from one build to the next.
-
-    Used as a context manager, which ends the process.
-    """
+    """Keeps a process that has loaded dbt from one build to the next. `close` ends the process."""
 
     def __init__(self) -> None:
         self._process: DbtProcess | None = None
-
-    def __enter__(self) -> "WarmDbt":
-        """Return this."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the process."""
-        self._end()
 
     def process(self, folder: Path, environment: Mapping[str, str], log: Path) -> DbtProcess:
         """The process, or a new one if it has ended or was started for something else."""
         kept = self._process
         if kept and kept.can_run and kept.made_of == (folder, dict(environment), log):
             return kept
-        self._end()
+        self.close()
         self._process = DbtProcess(folder, environment, log)
         return self._process
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the process, if there is one."""
         if self._process is not None:
             self._process.close()
             self._process = None

@@ -84,6 +84,11 @@ class BuildResult:
         return [node for node in self.nodes if node.kind == "model"]
 
     @property
+    def messages(self) -> dict[str, str]:
+        """dbt's message for each model, by its name; empty if it has none."""
+        return {node.name: node.message or "" for node in self.models}
+
+    @property
     def tests(self) -> list[NodeResult]:
         """Data tests and unit tests."""
         return [node for node in self.nodes if node.kind in ("test", "unit_test")]

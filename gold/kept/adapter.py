@@ -88,7 +88,7 @@ class LakehouseAdapter(SparkAdapter):
                 for tables in gold_build.
 
         Returns:
-            The same, or older ones if the model has waited. None at all if they are not known.
+            The same, or older ones if the model has waited. Empty if they are not known.
         """
         if pause_of(model) is None:
             return published

@@ -34,6 +34,15 @@ def pause_of(model: Mapping[str, Any]) -> dt.timedelta | None:
     return dt.timedelta(**{f"{after['period']}s": after["count"]})
 
 
+def waiting(done: Mapping[str, str]) -> set[str]:
+    """The models that have waited in a build.
+
+    Args:
+        done: dbt's message for each model that was built, by its name.
+    """
+    return {name for name, message in done.items() if message.startswith(WAITS)}
+
+
 def problems(models: Iterable[Mapping[str, Any]]) -> list[str]:
     """A sentence for each `build_after` that cannot be followed."""
     found = []
@@ -106,7 +115,7 @@ class LastComputed:
             What is left.
         """
         found = cls.read(folder)
-        if before is None or found is None or found.publication != before.published_at.isoformat():
+        if before is None or found is None or found.publication != before.name:
             if folder.is_dir():
                 delete_durably(folder / FILE)
             return cls("", {})
@@ -136,20 +145,34 @@ class LastComputed:
             done: dbt's message for each model that was built, by its name.
             begun: when it began.
         """
-        publication = published.published_at.isoformat()
+        waited = waiting(done)
         found = {}
         for model in models:
             name = model["alias"]
             if pause_of(model) is None or model["name"] not in done:
                 continue
-            known, said = self.models.get(name), done[model["name"]]
-            if known and said.startswith(WAITS):
+            known = self.models.get(name)
+            if known and model["name"] in waited:
                 found[name] = known
                 continue
-            at = known.at if known and said == UNCHANGED else begun.isoformat()
+            is_unchanged = known and done[model["name"]] == UNCHANGED
+            at = known.at if known and is_unchanged else begun.isoformat()
             versions = published.silver_versions, published.built_versions
-            found[name] = Computed(at, publication, *versions)
-        return LastComputed(publication, found)
+            found[name] = Computed(at, published.name, *versions)
+        return LastComputed(published.name, found)
+
+    def due_at(
+        self, models: Iterable[Mapping[str, Any]], done: Mapping[str, str]
+    ) -> dt.datetime | None:
+        """When the first of the models that have waited in a build is to be computed.
+
+        Args:
+            models: the models of the manifest.
+            done: dbt's message for each model that was built, by its name.
+        """
+        waited, now = waiting(done), dt.datetime.now(dt.timezone.utc)
+        ends = [self.until(model) or now for model in models if model["name"] in waited]
+        return min(ends, default=None)
 
     def until(self, model: Mapping[str, Any]) -> dt.datetime | None:
         """Until when a model waits; None if it does not wait."""

@@ -37,7 +37,7 @@ class Waited(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The result of changes and of the builds that follow them.
+    """The result of changes and of the build that follows them.
 
     before: the rows of the marts before the changes. fates: the changed items and users by what
     happened to them.

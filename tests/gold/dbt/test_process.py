@@ -1,5 +1,6 @@
 """Tests the processes of dbt. That their environment has no secret is tested with the settings."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_one_process_runs_dbt_again_and_is_replaced_when_it_cannot(tmp_path: Pat
     log = tmp_path / "dbt.log"
     places = {"DBT_TARGET_PATH": str(tmp_path / "target"), "DBT_LOG_PATH": str(tmp_path / "logs")}
     given = {**os.environ, **places}
-    with WarmDbt() as warm:
+    with contextlib.closing(WarmDbt()) as warm:
         first = warm.process(tmp_path, given, log)
         for command, code, says in (("--help", 0, "Commands:"), ("fly", 2, "No such command")):
             process = warm.process(tmp_path, given, log)
