@@ -25,11 +25,12 @@ from lake.tables.spec import bronze_table
 from lake.tables.table import Table
 from lakehouse.sinks.publish import check_definition
 from pulsar_spark.errors import LakehouseError, SettingsError
+from silver.audit.totals import highest_rate
 from silver.contract.tables import silver_tables
 from silver.declared import changed_declarations
 from silver.expiry import expired
 from silver.materialized import KeptView
-from silver.part import Part, outdated
+from silver.part import outdated
 from silver.records.masking import protection
 from silver.refine import QUERY
 
@@ -41,7 +42,7 @@ COLUMNS = ("table", "what happens", "why", "about (s)")
 class Step:
     """A change of a table. A step that is refused stops the command that would carry it out.
 
-    seconds: how long the table took at most in earlier builds; None if it is not known.
+    seconds: about how long it takes, going by earlier builds and batches; None if it is not known.
     """
 
     table: str
@@ -88,7 +89,6 @@ def _bronze(lake: Lake) -> Iterator[Step]:
 
 def silver_steps(lake: Lake) -> Iterator[Step]:
     """What will change in silver."""
-    rebuilt = {name: part for part in outdated(lake, QUERY) for name in part.made}
     for spec in silver_tables(lake.topics):
         table = lake.table(spec)
         if not table.exists():
@@ -96,7 +96,8 @@ def silver_steps(lake: Lake) -> Iterator[Step]:
             continue
         refused = [*changed_declarations(table)]
         yield from (Step(table.full_name, "refused", x, is_refused=True) for x in refused)
-        yield from _columns(table, rebuilt.get(table.full_name))
+        yield from _columns(table)
+    yield from _rebuilt(lake)
     shrinking = [*expired(lake, dt.datetime.now(dt.timezone.utc))]
     for old in shrinking:
         what = f"{old.number} events are deleted"
@@ -113,17 +114,26 @@ def _too_old(since: dt.datetime) -> str:
     return f"they were published before {since:%Y-%m-%d}, and 'keep' is shorter"
 
 
-def _columns(table: Table, part: Part | None = None) -> Iterator[Step]:
-    why = "the field is new"
-    if part is not None:
-        others = [name for name in part.made if name != table.full_name]
-        what = f"with {', '.join(others)}" if others else "alone"
-        why += f"; `lakehouse up --rebuild` fills it, and rebuilds {table.full_name} {what}"
+def _rebuilt(lake: Lake) -> Iterator[Step]:
+    """The tables that `lakehouse up --rebuild` makes again. A start without it leaves them."""
+    rate = highest_rate(lake)
+    for part in outdated(lake, QUERY):
+        table = f"silver.{part.name}"
+        why = "it differs from what is declared"
+        if others := [name for name in part.made if name != table]:
+            why += f"; {', '.join(others)} will be rebuilt with it"
+        landed = [lake.table(bronze_table(topic)) for topic in part.topics]
+        messages = sum(each.arrow.count_rows() for each in landed if each.exists())
+        seconds = messages / rate if rate and messages else None
+        yield Step(table, "rebuilt by `lakehouse up --rebuild`", why, seconds)
+
+
+def _columns(table: Table) -> Iterator[Step]:
     known = StructType.fromJson(json.loads(table.log().schema().to_json()))
     try:
         for place, kind, _ in table.spec.missing(known):
             what = f"gets the column {place} ({kind}), NULL in existing rows"
-            yield Step(table.full_name, what, why)
+            yield Step(table.full_name, what, "the field is new")
     except LakehouseError as error:
         yield Step(table.full_name, "refused", str(error), is_refused=True)
 

@@ -1,6 +1,7 @@
 """Totals of silver's audit, and the number of rows that miss a lookup, for status and metrics."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pyarrow.compute as pc
 
@@ -9,7 +10,7 @@ from lake.tables.keys import literal_of
 from lake.tables.lake import Lake
 from lake.tables.table import Table
 from lake.topics.views.joins import JoinOf
-from silver.contract.tables import QUARANTINE, RECONCILIATION
+from silver.contract.tables import CUTS, QUARANTINE, RECONCILIATION
 
 OUTCOMES = ("applied", "superseded", "quarantined", "discarded")
 COUNTS = ("messages_in", *OUTCOMES, "waiting", "late")
@@ -67,6 +68,28 @@ class AuditTotals:
     def topics(self) -> set[str]:
         """The topics that the audit has counted."""
         return {*self._batches, *self._decisions}
+
+
+def highest_rate(lake: Lake) -> float | None:
+    """The most messages per second that silver has read in a batch; None if it is not known.
+
+    The time between two snapshots is an upper bound of what the second batch took, so silver may be
+    faster. `lakehouse plan` estimates from it how long a rebuild takes.
+    """
+    audit, cuts = lake.table(RECONCILIATION), lake.table(CUTS)
+    if not (audit.exists() and cuts.exists()):
+        return None
+    read = Counter[int]()
+    for row in audit.arrow.rows(["silver_batch", "messages_in"], "silver_batch >= 0"):
+        read[row["silver_batch"]] += row["messages_in"]
+    rows = cuts.arrow.rows(["silver_batch", "committed_at"], "silver_batch >= 0")
+    ends = sorted((row["silver_batch"], row["committed_at"]) for row in rows)
+    rates = [
+        read[batch] / (end - begin).total_seconds()
+        for (before, begin), (batch, end) in pairwise(ends)
+        if batch == before + 1
+    ]
+    return max(rates, default=None) or None
 
 
 def count_missing(table: Table, lookup: str) -> int:

@@ -211,16 +211,17 @@ def test_a_plan_says_what_the_next_commands_do_or_refuse(demo: Outcome, home: Ho
         ("silver.alarms_state", "created"),
         ("silver.sensors_state", "gets the column room (int), NULL in existing rows"),
         ("silver.enriched_readings", "refused"),
+        ("silver.sensors_state", "rebuilt by `lakehouse up --rebuild`"),
         ("gold_build.readings_by_day", "rebuilt"),
         ("gold_build.high_readings", "created"),
     }
     [refused] = [step["why"] for step in steps if step["what happens"] == "refused"]
     assert "is decimal(10,2), but is now declared as double" in refused
     assert "`lakehouse replay --table silver.enriched_readings`" in refused
-    [added] = [step["why"] for step in steps if step["table"] == "silver.sensors_state"]
-    assert added == (
-        "the field is new; `lakehouse up --rebuild` fills it, and rebuilds silver.sensors_state "
-        "with silver.enriched_readings"
+    [room] = [step for step in steps if step["what happens"].startswith("rebuilt by")]
+    assert room["table"] == "silver.sensors_state"
+    assert room["why"] == (
+        "it differs from what is declared; silver.enriched_readings will be rebuilt with it"
     )
     topics.write_text(declared)
     mart.write_text(sql)

@@ -333,6 +333,7 @@ def plan_and_change(project: Project, marts: dict[str, str]) -> None:
             "silver.enriched_transactions",
             "gets the column account.branch (string), NULL in existing rows",
         ),
+        ("silver.accounts_state", "rebuilt by `lakehouse up --rebuild`"),
         ("gold_build.credits", "rebuilt"),
         ("gold_build.large_credits", "created"),
     }

@@ -103,6 +103,8 @@ def test_a_column_that_older_rows_would_need_cannot_be_declared_later(lake: Silv
 
 def test_another_key_or_reference_is_refused_until_silver_is_rebuilt(lake: SilverLake) -> None:
     """Columns alone would not show it: later rows would have another key than earlier ones."""
+    lake.put([json_message("visits", 2, id=2, person=1)])
+    lake.refine()
     before = PEOPLE_AND_VISITS.format(people='name = "string"', visits="")
     by_name = before.replace('key = ["id"]', 'key = ["id", "name"]', 1).split("[topics.visits]")[0]
     lake.topics = declared(lake.settings.lake_dir, by_name)
@@ -117,18 +119,22 @@ def test_another_key_or_reference_is_refused_until_silver_is_rebuilt(lake: Silve
     lake.topics = declared(lake.settings.lake_dir, other)
     with pytest.raises(LakehouseError, match=r"'lookups.visitor' .* silver.enriched_visits was"):
         lake.refine()
-    [refused] = [x for x in changes(lake.lake) if x.is_refused]
-    assert refused.table == "silver.enriched_visits"
+    refused, rebuilt = changes(lake.lake)
+    assert (refused.table, refused.is_refused) == ("silver.enriched_visits", True)
+    assert (rebuilt.table, rebuilt.is_refused) == ("silver.enriched_visits", False)
+    ends = [row["committed_at"] for row in lake.rows("cuts")]
+    took = max(ends) - min(ends)  # of the second batch, which read one of the two visits
+    assert rebuilt.seconds == pytest.approx(2 * took.total_seconds())
     table = lake.lake.table(enriched_table(lake.topics.topics["visits"], lake.topics))
     rebuild(lake.spark, lake.lake)
     assert [*changes(lake.lake)] == []
-    lake.put([json_message("visits", 2, id=3, person=1)])
+    lake.put([json_message("visits", 3, id=3, person=1)])
     lake.refine()
     visitors = {
         row["id"]: row["visitor"] and row["visitor"]["id"]
         for row in table.arrow.rows(["id", "visitor"])
     }
-    assert visitors == {1: 1, 3: None}
+    assert visitors == {1: 1, 2: None, 3: None}
     table.set_property(lake.spark, DECLARED, None)  # as an earlier release has left it
     lake.refine()
     assert "lookups.visitor" in str(table.arrow.configuration(DECLARED))
