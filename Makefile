@@ -23,16 +23,16 @@ test-fast: $(VENV)/ready ## Run the tests that need no Java, PostgreSQL or dbt
 		-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 test-kills: $(VENV)/ready ## Kill the driver at 50 seeded points
-	LAKEHOUSE_KILLS=50 $(BIN)/python -m pytest -m "" tests/bronze/test_kills.py
+	TEST_KILLS=50 $(BIN)/python -m pytest -m "" tests/bronze/test_kills.py
 
 mutations: $(VENV)/ready ## Plant known faults one by one, each of which a test must catch
 	$(BIN)/python tests/mutate.py
 
 chaos: $(VENV)/ready ## Kill broker, driver, workers and dbt at random for ten minutes, under load
-	LAKEHOUSE_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py
+	TEST_CHAOS=600 $(BIN)/python -m pytest tests/e2e/test_chaos.py
 
 soak: $(VENV)/ready ## Run `lakehouse up` under load for an hour, and check that nothing grows
-	LAKEHOUSE_SOAK=3600 $(BIN)/python -m pytest -s tests/e2e/test_soak.py
+	TEST_SOAK=3600 $(BIN)/python -m pytest -s tests/e2e/test_soak.py
 
 test-s3: $(VENV)/ready ## Test a lake in a bucket of a real S3 server: kills, cluster, metastore, forget
 	$(BIN)/python -m pytest -m s3
@@ -41,8 +41,8 @@ test-compose: $(VENV)/ready ## Run docker-compose.yaml with kills and a restart;
 	$(BIN)/python -m pytest -m nightly tests/e2e/test_compose_run.py
 
 nightly: $(VENV)/ready ## Run all tests, also the long ones: every crash point, 200 kills, chaos, S3
-	LAKEHOUSE_CRASH_POINTS=all LAKEHOUSE_ROUNDS=20 LAKEHOUSE_KILLS=200 LAKEHOUSE_CHAOS=600 \
-		LAKEHOUSE_TRIGGERS=600 $(BIN)/python -m pytest -m "" \
+	TEST_CRASH_POINTS=all TEST_ROUNDS=20 TEST_KILLS=200 TEST_CHAOS=600 \
+		TEST_TRIGGERS=600 $(BIN)/python -m pytest -m "" \
 		-n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 	$(MAKE) mutations
 
@@ -50,13 +50,13 @@ bench-check: $(VENV)/ready ## Compare the short benchmarks with the commit in be
 	$(BIN)/python -m benchmarks.check
 
 keep-release: $(VENV)/ready ## Store a small lake of this version, from which later versions must continue
-	LAKEHOUSE_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/e2e/test_releases.py -k kept
+	TEST_KEEP_RELEASE=1 $(BIN)/python -m pytest tests/e2e/test_releases.py -k kept
 
 superset: $(SUPERSET)/ready ## Show gold on a dashboard; needs a running `lakehouse up`
 	$(BIN)/python deploy/superset/serve.py $(SUPERSET)
 
 test-superset: $(SUPERSET)/ready ## Run Superset on a real lake, and compare the data of its charts
-	LAKEHOUSE_SUPERSET=$(SUPERSET) $(BIN)/python -m pytest tests/e2e/test_superset.py
+	TEST_SUPERSET=$(SUPERSET) $(BIN)/python -m pytest tests/e2e/test_superset.py
 
 lint: $(VENV)/ready ## Check style, types, import direction and SQL, and scan for secrets
 	$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
 The driver is `lakehouse bronze` in its own process group, so `kill -9` ends Python, JVM and workers
 at once. A point is a delay after Spark or Delta writes its n-th file of a kind, or after the start.
-There are LAKEHOUSE_KILLS points, 1 if not set, because each requires a start of Spark. The first
+There are TEST_KILLS points, 1 if not set, because each requires a start of Spark. The first
 is right after the table has a batch that the checkpoint does not. A final SIGTERM must end the
 driver with exit code 0. `make test` has no such kill: there, `test_ingest.py` takes away the files
 that a kill would have prevented.
@@ -26,7 +26,7 @@ from topic import LiveTopic, Outgoing
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.broker import Broker
 
-KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "1"))
+KILLS = int(os.environ.get("TEST_KILLS", "1"))
 PER_BATCH = 20
 SECONDS_PER_KILL = 90
 

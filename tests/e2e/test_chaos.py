@@ -2,7 +2,7 @@
 
 The broker, the driver with its executors, a Python worker and dbt are killed with `kill -9`. Then
 the tables are compared with what plain Python computes from the broker's messages. The test takes
-LAKEHOUSE_CHAOS seconds, plus minutes to catch up; it is skipped if the variable is not set.
+TEST_CHAOS seconds, plus minutes to catch up; it is skipped if the variable is not set.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from pulsar_spark.errors import LakehouseError
 from silver.audit.snapshots import latest_snapshot
 from silver.contract.tables import CUTS, RECONCILIATION
 
-SECONDS = int(os.environ.get("LAKEHOUSE_CHAOS", "0"))
+SECONDS = int(os.environ.get("TEST_CHAOS", "0"))
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 POSITION = ("ledger", "entry", "batch_index", "partition")
 

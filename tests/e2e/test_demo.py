@@ -34,7 +34,7 @@ from lake.settings.settings import load_settings
 from lakehouse.runtime.ports import free_port
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
-SHOTS = os.environ.get("LAKEHOUSE_SCREENSHOTS")  # a folder, to write the picture of the docs
+SHOTS = os.environ.get("TEST_SCREENSHOTS")  # a folder, to write the picture of the docs
 Outcome = subprocess.CompletedProcess[str]
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 

@@ -150,7 +150,7 @@ def unpack(release: Path, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
-@pytest.mark.skipif("LAKEHOUSE_KEEP_RELEASE" not in os.environ, reason="run `make keep-release`")
+@pytest.mark.skipif("TEST_KEEP_RELEASE" not in os.environ, reason="run `make keep-release`")
 def test_the_current_lake_is_kept(spark: SparkSession, topic: LiveTopic, tmp_path: Path) -> None:
     for seed in (1, 2):
         for each in topic.send(events(seed)):

@@ -1,6 +1,6 @@
 """Tests that `lakehouse up` under constant load for an hour neither grows nor loses messages.
 
-The test takes LAKEHOUSE_SOAK seconds; it is skipped if the variable is not set.
+The test takes TEST_SOAK seconds; it is skipped if the variable is not set.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from shop_lake import ShopLake
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.ports import free_port
 
-SECONDS = int(os.environ.get("LAKEHOUSE_SOAK", "0"))
+SECONDS = int(os.environ.get("TEST_SOAK", "0"))
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
 EVERY_SECONDS = 5
 # Allowed growth from the second to the last quarter of the time, as a factor.

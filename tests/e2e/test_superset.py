@@ -27,7 +27,7 @@ from lakehouse.runtime.ports import free_port
 ROOT = Path(__file__).parents[2]
 EXPORT = ROOT / "deploy" / "superset" / "dashboard"
 MARTS = ROOT / "dbt_project" / "models" / "marts"
-ENVIRONMENT = os.environ.get("LAKEHOUSE_SUPERSET")
+ENVIRONMENT = os.environ.get("TEST_SUPERSET")
 SET_UP_SECONDS = 500
 BROWSER_SECONDS = 120
 Config = dict[str, Any]

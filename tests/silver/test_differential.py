@@ -24,7 +24,7 @@ from types_model import RefusedError, read_json, value_of, value_of_key
 from lake.streams.checkpoint import newest_file
 from silver.refine import QUERY
 
-ROUNDS = int(os.environ.get("LAKEHOUSE_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("TEST_ROUNDS", "1"))
 MESSAGES = 1_200 if ROUNDS > 1 else 400  # of each topic in a round
 TIMES = [None, *(dt.datetime(2026, 1, 1, 0, n, tzinfo=dt.timezone.utc) for n in range(3))]
 TYPES = {  # of the fields, each with a valid value

@@ -37,7 +37,7 @@ from lake.tables.java_source import classes_folder
 from pulsar_spark.broker.admin import PulsarAdmin
 from pulsar_spark.offsets import Position
 
-POINTS = os.environ.get("LAKEHOUSE_CRASH_POINTS", "1")
+POINTS = os.environ.get("TEST_CRASH_POINTS", "1")
 ALL = POINTS == "all"
 SAMPLE = None if ALL else int(POINTS)
 SEED = 23

@@ -25,15 +25,21 @@ class Project:
     """A project in a new folder, with ports of its own."""
 
     def __init__(
-        self, folder: Path, *options: str, ports: bool = True, command: str = "init"
+        self,
+        folder: Path,
+        *options: str,
+        ports: bool = True,
+        command: str = "init",
+        lakehouse: Path = LAKEHOUSE,
     ) -> None:
         """Make the project with `lakehouse init NAME`, or in its empty folder with `restore`.
 
-        Without `ports`, it chooses them itself.
+        Without `ports`, it chooses them itself. `lakehouse` is the program of another installation.
         """
+        self.lakehouse = lakehouse
         self.env = {
             **os.environ,
-            "PATH": f"{LAKEHOUSE.parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{lakehouse.parent}{os.pathsep}{os.environ['PATH']}",
             "LAKEHOUSE_PSEUDONYM_SECRET": SECRET,
         }
         if ports:
@@ -57,7 +63,7 @@ class Project:
         The output is what is for programs, or else what is for people, or both.
         """
         done = subprocess.run(
-            [LAKEHOUSE, *command],
+            [self.lakehouse, *command],
             cwd=self.folder,
             env=self.env,
             capture_output=True,
@@ -75,7 +81,7 @@ class Project:
         said = self.folder / "up.log"
         with said.open("w") as log:
             running = subprocess.Popen(
-                [LAKEHOUSE, "up"], cwd=self.folder, env=self.env, stdout=log, stderr=log
+                [self.lakehouse, "up"], cwd=self.folder, env=self.env, stdout=log, stderr=log
             )
         try:
             until(lambda: "Running." in said.read_text() or running.poll() is not None, "`up`")

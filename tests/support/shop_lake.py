@@ -45,6 +45,10 @@ class ShopLake(LakeReader):
         rows: list[Row] = DeltaTable(path).to_pyarrow_table().to_pylist()
         return rows
 
+    def newest_version(self, layer: str, name: str) -> int:
+        """Return the newest version of a table; older ones may have been deleted by other tests."""
+        return DeltaTable(self.settings.table_path(layer, name)).version()
+
     def catch_up(self) -> None:
         """Bring bronze and silver up to date with the messages sent."""
         await_streams(ingest(self.spark, self.lake, available_now=True))

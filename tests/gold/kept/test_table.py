@@ -143,7 +143,7 @@ def test_tables_elsewhere_and_with_other_types_or_features_are_left_to_spark(pla
     assert not are_exact(["float"])
 
 
-KILLS = int(os.environ.get("LAKEHOUSE_KILLS", "1"))
+KILLS = int(os.environ.get("TEST_KILLS", "1"))
 SWITCHING = """
 import sys
 from gold.kept.table import KeptTable

@@ -29,7 +29,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 EVIL = """<img src=x onerror="alert(1)"><script>alert(2)</script>'"&`{{7*7}}"""
 EVIL_TABLE = "x<img src=x onerror=alert(3)>'"  # a folder that somebody has made below gold
-SHOTS = os.environ.get("LAKEHOUSE_SCREENSHOTS")  # a folder, to write the pictures of the docs
+SHOTS = os.environ.get("TEST_SCREENSHOTS")  # a folder, to write the pictures of the docs
 UNNAMED = """[...document.querySelectorAll(
     'input:not([type=hidden]), select, button, a, svg[role=img]')].filter(each =>
     !each.closest('label') && !each.getAttribute('aria-label') && !each.textContent.trim()
@@ -554,7 +554,7 @@ def test_it_ends_soon_although_pages_are_open(browser: Browser, tmp_path: Path) 
         expect(page.locator("#link")).to_have_text("Connection lost, trying again")
 
 
-@pytest.mark.skipif(not SHOTS, reason="writes the pictures of the docs to LAKEHOUSE_SCREENSHOTS")
+@pytest.mark.skipif(not SHOTS, reason="writes the pictures of the docs to TEST_SCREENSHOTS")
 def test_pictures_of_the_docs(browser: Browser, tmp_path: Path) -> None:
     home = tmp_path / "shop" / ".lakehouse"
     found = QuietLake(quiet_settings(home, console_actions=True))

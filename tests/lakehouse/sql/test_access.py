@@ -204,7 +204,7 @@ READS = [
     "select tier, max(points) as most from reward_points group by tier having most > 5 order by 2",
     "with p as (select * from reward_points), q as (select account_id from p) "
     "select count(*) from q join p using (account_id)",
-    "select * from gold.reward_points version as of 0 limit 1",
+    "select * from gold.reward_points version as of {version} limit 1",
     "select account_id, x from reward_points lateral view explode(array(1, 2)) t as x limit 2",
     "select q.s from reward_points p, lateral (select p.points + 1 as s) q limit 1",
     "select count(*) from reward_points where account_id in (select account_id from reward_points)",
@@ -247,9 +247,10 @@ READS = [
 ]
 
 
-def test_a_reader_can_query_gold_with_all_of_sql(connect: Connect) -> None:
+def test_a_reader_can_query_gold_with_all_of_sql(connect: Connect, shop_lake: ShopLake) -> None:
     mine, owners = connect("rita", database="gold"), connect("olga", database="gold")
-    found = {sql: rows(mine, sql) for sql in READS}
+    version = str(shop_lake.newest_version("gold", "reward_points"))
+    found = {sql: rows(mine, sql.replace("{version}", version)) for sql in READS}
     for sql in READS[:3]:
         assert found[sql] == rows(owners, sql)
 
@@ -266,11 +267,12 @@ def test_an_analyst_sees_silver_as_gold_does(connect: Connect, shop_lake: ShopLa
     assert seen == expected
     some = next(row for row in current.values() if row["first_name"])
     name, mail = some["first_name"], some["email_address"]
+    then = f"silver.users_state version as of {shop_lake.newest_version('silver', 'users_state')}"
     for sql in (
         f"select count(*) from silver.users where first_name = '{name}'",
         f"select count(*) from silver.users_state where email_address = '{mail}'",
         "select count(*) from silver.users_state where length(first_name) <> 3",
-        f"select count(*) from silver.users_state version as of 1 where first_name = '{name}'",
+        f"select count(*) from {then} where first_name = '{name}'",
         f"select count(*) from silver.enriched_orders where `user`.first_name = '{name}'",
         f"select count(*) from silver.users u join (values ('{name}')) v(n) on u.first_name = n",
         "select count(*) from silver.users having max(first_name) <> '***'",

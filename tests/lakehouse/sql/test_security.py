@@ -372,6 +372,9 @@ def test_lakehouse_sql_uses_the_password_from_the_environment(
 def test_dbt_builds_with_password_and_tls_and_nothing_shows_the_password(
     secured: LakeSettings, certificates: Path, tmp_path: Path
 ) -> None:
+    # Anna has to wait at this address after the wrong passwords of the tests before.
+    add_user(secured, "dbt", PASSWORD, "owner")
+    secured = knowing(secured, "dbt", PASSWORD, tmp_path)
     with prepare_build(Lake(secured), select="stg_orders") as build:
         children = psutil.Process().children(recursive=True)
         # A process that has ended but was not waited for has no command line.

@@ -27,7 +27,7 @@ from pulsar_spark.errors import DataLossError, LakehouseError
 from pulsar_spark.options import PulsarOptions
 from pulsar_spark.source import PulsarStreamReader
 
-TRIGGERS = int(os.environ.get("LAKEHOUSE_TRIGGERS", "30"))
+TRIGGERS = int(os.environ.get("TEST_TRIGGERS", "30"))
 GUARD = "guard"
 NONE_KEPT = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 

@@ -21,7 +21,7 @@ from versions_model import Change, Valid, folded, last_change, of_snapshots, ver
 from lake.streams.checkpoint import newest_file
 from silver.refine import QUERY
 
-ROUNDS = int(os.environ.get("LAKEHOUSE_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("TEST_ROUNDS", "1"))
 CHANGELOG = """
 [topics.{name}]
 kind = "changelog"
