@@ -56,9 +56,12 @@ class Cluster:
         """Run a layer as a job, and kill it at the end if it is still running.
 
         Its Python code comes from a wheel, Spark's configuration from the file, and its settings
-        from the environment.
+        from the environment. If the topic file is that of a project, the job runs in its folder,
+        and learns of the topic file there.
         """
         settings.home.mkdir(parents=True, exist_ok=True)
+        folder = settings.topics.parent
+        is_project = (folder / "lakehouse.toml").exists()
         with subprocess.Popen(
             [
                 SPARK / "spark-submit",
@@ -74,14 +77,14 @@ class Cluster:
                 "PYSPARK_PYTHON": sys.executable,
                 "LAKEHOUSE_HOME": str(settings.home),
                 "LAKEHOUSE_LAKE": settings.tables,
-                "LAKEHOUSE_TOPICS": str(settings.topics),
+                **({} if is_project else {"LAKEHOUSE_TOPICS": str(settings.topics)}),
                 **({"LAKEHOUSE_S3_ENDPOINT": settings.s3_endpoint} if settings.s3_endpoint else {}),
                 "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
                 "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,
                 "LAKEHOUSE_PULSAR_NAMESPACE": settings.pulsar_namespace,
                 "LAKEHOUSE_STOP_SECONDS": "120",  # a batch is slow on a slow machine
             },
-            cwd=settings.home,
+            cwd=folder if is_project else settings.home,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,  # spark-submit mixes the two outputs of Python
             text=True,
@@ -191,7 +194,11 @@ def published(settings: LakeSettings, folder: Path) -> Counts:
 
 
 def with_a_function(folder: Path) -> Path:
-    """Write the shop's topic file with a function, whose file is not sent with the jobs."""
+    """Write a project with the shop's topics and a function, whose file is not sent with the jobs.
+
+    Returns:
+        The topic file.
+    """
     called = '{ type = "string", personal = "mask", function = "provider", of = ["emailAddress"] }'
     text = SHOP_TOPICS.read_text().replace(
         "[topics.users.fields]", f"[topics.users.fields]\nprovider = {called}"
@@ -203,6 +210,7 @@ def with_a_function(folder: Path) -> Path:
     (folder / "topics.toml").write_text(
         f'{text}\n[functions.provider]\npython = "own.mail:provider"\n'
     )
+    (folder / "lakehouse.toml").write_text('topics = "topics.toml"\n')
     return folder / "topics.toml"
 
 
