@@ -50,15 +50,13 @@ def replay(
 
 def _replay_bronze(name: str, begin: str, end: str | None) -> None:
     from bronze.replay import replay_topic
-    from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.run import broker_and_spark
     from lakehouse.runtime.terminal import out, step
     from pulsar_spark.options import epoch_ms
 
     since, before = epoch_ms("--from", begin), epoch_ms("--to", end) if end else None
-    require_broker(current.settings)
     with (
-        spark_session(current.settings, "lakehouse-replay") as spark,
+        broker_and_spark(current.settings, "lakehouse-replay") as (_, spark),
         step(f"Bringing back messages of {name}"),
     ):
         count = replay_topic(spark, current.lake, current.topics.topics[name], since, before)

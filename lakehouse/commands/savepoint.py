@@ -53,13 +53,11 @@ def restore_savepoint(name: Name) -> None:
     When they start again, they read what has been published since.
     """
     from lakehouse.operate import savepoints
-    from lakehouse.runtime.broker import require_broker
-    from lakehouse.runtime.run import spark_session
+    from lakehouse.runtime.run import broker_and_spark
     from lakehouse.runtime.terminal import out, step
 
-    require_broker(current.settings)
     with (
-        spark_session(current.settings, "lakehouse-savepoint") as spark,
+        broker_and_spark(current.settings, "lakehouse-savepoint") as (_, spark),
         step("Restoring tables and streams"),
     ):
         savepoints.restore(spark, current.lake, name)

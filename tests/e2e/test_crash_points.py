@@ -318,8 +318,9 @@ def restore_backup(world: World) -> Case:
 
 
 def replay_bronze(world: World) -> Case:
-    topic = world.base.topics.topics["visits"]
-    case = world.case(lambda settings: replay_topic(world.spark, Lake(settings), topic, 0))
+    topics = world.base.topics
+    topic = topics.topics["visits"]
+    case = world.case(lambda settings: replay_topic(world.spark, Lake(settings, topics), topic, 0))
     DeltaTable(case.settings.table_path("bronze", "visits")).restore(1)
     return case
 

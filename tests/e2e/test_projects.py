@@ -4,6 +4,7 @@ They are nightly. `make test` runs such commands in the project of `test_demo.py
 """
 
 import contextlib
+import csv
 import json
 import re
 import shlex
@@ -262,6 +263,7 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
     if example == "bank":
         plan_and_change(project, BANK)
         forget_a_customer(project)
+    return_to_a_savepoint(project, marts)
 
 
 def test_the_sinks_of_the_bank_fill_topics_and_a_database(
@@ -349,6 +351,35 @@ def plan_and_change(project: Project, marts: dict[str, str]) -> None:
     for table, sql in marts.items():
         assert found(project, table) == oracle(project, sql), table
     assert project.run("plan").endswith("Nothing will change.\n")
+
+
+def return_to_a_savepoint(project: Project, marts: dict[str, str]) -> None:
+    """A restore gives the rows of the savepoint, and a start what has been published since."""
+    project.run("generate", "--out", "more", "--scale", "0.01", "--seed", "7")
+    files = [*(project.folder / "more").glob("*.csv")]
+    more = sum(len(list(csv.reader(file.open(encoding="utf-8", newline="")))) - 1 for file in files)
+
+    def messages() -> int:
+        return sum(row["messages_in"] for row in project.rows("silver.reconciliation"))
+
+    def tables() -> dict[str, set[Row]]:
+        return {table: found(project, table) for table in marts}
+
+    of_sample, wanted = tables(), messages() + more
+    with project.up():
+        project.run("savepoint", "create", "of_sample")
+        project.run("publish", "--data", "more")
+        until(lambda: messages() == wanted, "the generated messages")
+        project.run("gold", "--available-now")
+    of_all = tables()
+    assert all(of_all[table] != of_sample[table] for table in marts)
+    project.run("savepoint", "restore", "of_sample")
+    assert tables() == of_sample
+    with project.up():
+        until(lambda: messages() == wanted, "the generated messages, read again")
+        project.run("gold", "--available-now")
+        project.run("savepoint", "drop", "of_sample")  # while there is one, `forget` refuses
+    assert tables() == of_all
 
 
 def forget_a_customer(project: Project) -> None:

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.table import TableOptimizer
+from deltalake.table import TableAlterer, TableMerger, TableOptimizer
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
@@ -65,7 +65,10 @@ PACKAGES = (
         "tests",
     ),
 )
-DELTA_RS = ("restore", "vacuum", "create_checkpoint", "create_write_transaction")
+DELTA_RS = (
+    *("restore", "vacuum", "create_checkpoint", "create_write_transaction"),
+    *("update", "delete"),
+)
 ARROW = ("delete_file", "delete_dir", "copy_file", "move", "open_output_stream")
 OF_DATA = (".parquet", ".bin", ".crc")  # not read before a commit refers to them
 
@@ -274,7 +277,8 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
             is_plain = not os.path.basename(whole).startswith(".")
             _recording.tell("open", whole, creates=is_new and is_plain)
     elif event in PATHS:
-        _recording.tell(event, *(_path(arguments, *where) for where in PATHS[event]))
+        paths = (_path(arguments, *where) for where in PATHS[event])
+        _recording.tell(event, *paths, tree=event == "os.rename")  # which may be a folder
 
 
 def _path(arguments: tuple[Any, ...], name: int, folder: int | None) -> str:
@@ -379,8 +383,10 @@ def _watch_delta_rs(patch: pytest.MonkeyPatch) -> None:
 
     for name in DELTA_RS:
         patch.setattr(DeltaTable, name, watched(getattr(DeltaTable, name), lambda table: table))
-    optimizer = watched(TableOptimizer.compact, lambda each: each.table)
-    patch.setattr(TableOptimizer, "compact", optimizer)
+    for owner, name in ((TableOptimizer, "compact"), (TableAlterer, "set_table_properties")):
+        patch.setattr(owner, name, watched(getattr(owner, name), lambda each: each.table))
+    merger = watched(TableMerger.execute, lambda each: each._table.table_uri())  # noqa: SLF001 - its only name
+    patch.setattr(TableMerger, "execute", merger)
     patch.setattr(DeltaTable, "create", staticmethod(watched(DeltaTable.create, lambda at: at)))
     for module in [*sys.modules.values()]:
         package = module.__name__.split(".")[0]
