@@ -16,6 +16,7 @@ from gold.lock import alone
 from lake.tables.lake import Lake
 
 POLL_SECONDS = 2.0
+FIRST_BATCH_SECONDS = 60.0
 
 log = structlog.get_logger()
 
@@ -73,6 +74,17 @@ def keep_fresh(
             due_at = result.due_at if isinstance(result, BuildResult) else None
             if result is not None:
                 yield result
+
+
+def await_first_batch(lake: Lake) -> None:
+    """Wait until silver has finished a batch, but no longer than `FIRST_BATCH_SECONDS`.
+
+    Called before a single build if `lakehouse up` is running, whose silver may be about to read the
+    first messages. If it does not, the build says so.
+    """
+    deadline = time.monotonic() + FIRST_BATCH_SECONDS
+    while not has_snapshot(lake) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
 
 
 def _wait_for_change(

@@ -38,13 +38,17 @@ def gold(
     """
     if context.invoked_subcommand:
         return
-    from gold.build import build_gold, require_silver
+    from gold.build import build_gold, has_snapshot, require_silver
+    from gold.refresh import await_first_batch
     from lakehouse.runtime.terminal import step
 
     pause = seconds(every)
     require_silver(current.lake)
     if available_now or select or full_refresh:
-        with _endpoint(serve=serve) as (lake, _):
+        with _endpoint(serve=serve) as (lake, is_ours):
+            if not is_ours and not has_snapshot(lake):
+                with step("Waiting for the first batch of silver"):
+                    await_first_batch(lake)
             try:
                 with step("Building and testing gold"):
                     result = build_gold(lake, select=select, full_refresh=full_refresh)

@@ -96,8 +96,9 @@ class Lakehouse:
         self._settings = settings
         self._folder = folder
         self._jobs: dict[str, subprocess.Popen[bytes]] = {}
+        own = {name: value for name, value in os.environ.items() if name != "LAKEHOUSE_RESTARTS"}
         self._environment = {
-            **os.environ,
+            **own,  # streams start again by themselves, as those of users do
             "LAKEHOUSE_HOME": str(settings.home),
             "LAKEHOUSE_PULSAR_URL": settings.pulsar_url,
             "LAKEHOUSE_PULSAR_ADMIN_URL": settings.pulsar_admin_url,

@@ -17,7 +17,7 @@ from gold.dbt.process import WarmDbt
 from gold.dbt.results import BuildResult
 from gold.errors import BuildError, GoldError
 from gold.lock import alone
-from gold.refresh import keep_fresh
+from gold.refresh import await_first_batch, keep_fresh
 from lake.settings.settings import LakeSettings
 from lake.tables.lake import Lake
 from silver.contract.tables import CUTS
@@ -88,6 +88,18 @@ def test_the_first_build_waits_for_a_batch_of_silver(lake: ChangingLake) -> None
     lake.builds = [build]
     assert list(keep_fresh(lake, lake.stop)) == [DONE]
     assert built_at == [4]
+
+
+@pytest.mark.parametrize(("first", "seconds"), [(3, 60.0), (9**9, 0.1)])
+def test_a_single_build_waits_for_a_batch_of_silver_but_not_for_ever(
+    lake: ChangingLake, monkeypatch: pytest.MonkeyPatch, first: int, seconds: float
+) -> None:
+    asked: list[Lake] = []
+    monkeypatch.setattr(refresh, "FIRST_BATCH_SECONDS", seconds)
+    monkeypatch.setattr(refresh, "has_snapshot", lambda of: asked.append(of) or len(asked) >= first)
+    await_first_batch(lake)
+    assert (len(asked) == first) is (first == 3)
+    assert {*asked} == {lake}
 
 
 @pytest.mark.parametrize("batches", [0, 1])
