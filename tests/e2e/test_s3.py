@@ -89,7 +89,7 @@ def arguments(process: "subprocess.Popen[bytes]") -> str:
     return "\n".join(found)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_lake_in_a_bucket_survives_kill_9_with_each_message_once(
     lake: ShopLake, s3: S3Server, tmp_path: Path
 ) -> None:
