@@ -312,12 +312,12 @@ def of_changelogs(messages: Iterable[Message]) -> Iterator[Message]:
 
 
 def test_views_are_planned_from_their_queries(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_nightly: bool
 ) -> None:
     """Views of views, joins by columns that are no keys, windows of time, and whole views.
 
-    The second batch counts as one of too many rows for the driver. In the end, a truncation, and a
-    change of a column that no view uses.
+    The second batch counts as one of too many rows for the driver. At night also a truncation, and
+    a change of a column that no view uses.
     """
     lake = SilverLake(spark, tmp_path, declared(tmp_path, TOWNS + VIEWS))
     chance = random.Random(3)
@@ -334,6 +334,8 @@ def test_views_are_planned_from_their_queries(
     assert {each["reason"] for each in told} == {
         "a window function does not partition by people.town (line 1)"
     }
+    if not is_nightly:
+        return
     lake.put([json_message("people", 60, id=0, op="t"), json_message("people", 61, id=5, op="u")])
     lake.refine()
     assert rows(lake.table("per_town").drop("silver_batch")) == {(None, 1)}

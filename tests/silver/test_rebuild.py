@@ -145,6 +145,7 @@ def test_a_replay_from_a_batch_continues_from_the_rows_of_that_time(
     assert kept > 0, "earlier rows are taken over"
 
 
+@pytest.mark.nightly  # other tests rebuild a whole lake, too
 def test_a_rebuild_equals_a_new_lake_even_if_the_swap_is_interrupted(
     lake: SilverLake, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -175,15 +175,15 @@ def test_a_person_is_gone_from_every_file_and_everything_else_continues(
     assert_books_agree(lake, {"bronze.users": 14, "bronze.orders": 10})
     left = {part.where for part in proof.search() if part.found}
     assert left == {"bronze.users", "bronze.orders"}, "the proof reports what is left in bronze"
-
+    if not is_nightly:  # what a second run does is tested at night
+        return
     assert run(lake) is not None
     assert traces(lake) == {}
     note = Lake(settings).table(FORGOTTEN).arrow.rows(["person", "messages"])
     assert run(lake) is not None
     again = Lake(settings).table(FORGOTTEN).arrow.rows(["person", "messages"])
     assert again == note, "a run that finds nothing adds no record"
-    # The server of buckets cannot delete folders with old versions.
-    if in_bucket(settings) or not is_nightly:  # test_nested.py rebuilds, too
+    if in_bucket(settings):  # its server cannot delete folders with old versions
         return
     state = contents(lake)
     rebuild(lake.spark, Lake(settings, lake.topics))
