@@ -179,8 +179,8 @@ def _refused(settings: LakeSettings, said: str) -> SqlError | None:
     return SqlError(
         f"The SQL endpoint at {settings.sql_host}:{settings.sql_port} rejected the user "
         f"'{settings.sql_user}': the name or the password is wrong.",
-        "Set LAKEHOUSE_SQL_USER, and LAKEHOUSE_SQL_PASSWORD_FILE or LAKEHOUSE_SQL_PASSWORD. If they "
-        "are right, wait a minute: after several wrong passwords, the endpoint rejects all.",
+        "Set LAKEHOUSE_SQL_USER, and LAKEHOUSE_SQL_PASSWORD_FILE or LAKEHOUSE_SQL_PASSWORD. If "
+        "they are right, wait a minute: after several wrong passwords, the endpoint rejects all.",
     )
 
 
