@@ -263,7 +263,8 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
     if example == "bank":
         plan_and_change(project, BANK)
         forget_a_customer(project)
-    return_to_a_savepoint(project, marts)
+    else:  # a test of the bank's marts refuses generated transactions
+        return_to_a_savepoint(project, marts)
 
 
 def test_the_sinks_of_the_bank_fill_topics_and_a_database(
