@@ -82,9 +82,8 @@ def await_first_batch(lake: Lake) -> None:
     Called before a single build if `lakehouse up` is running, whose silver may be about to read the
     first messages. If it does not, the build says so.
     """
-    deadline = time.monotonic() + FIRST_BATCH_SECONDS
-    while not has_snapshot(lake) and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
+    end = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=FIRST_BATCH_SECONDS)
+    _wait_for_change(lake, None, Event(), end)
 
 
 def _wait_for_change(

@@ -1,4 +1,4 @@
-"""Totals of silver's audit, and the number of rows that miss a lookup, for status and metrics."""
+"""Totals of the audit, and how many rows miss a lookup, for `status`, `plan` and the metrics."""
 
 from collections import Counter
 from itertools import pairwise

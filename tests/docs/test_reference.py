@@ -70,7 +70,7 @@ def test_each_variable_that_the_docs_mention_is_listed() -> None:
     assert len(named) > 30
     others = {  # which are no settings of ours
         *("LAKEHOUSE_DBT_SCHEMA", "LAKEHOUSE_DECLARED_TOPICS", "LAKEHOUSE_SQL"),
-        *("LAKEHOUSE_IMAGE", "TEST_SCREENSHOTS"),
+        "LAKEHOUSE_IMAGE",
     }
     assert named - others <= found.keys()
 

@@ -3,17 +3,15 @@
 import csv
 import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
 from live_shop import until
 from project import Project
+from wheels import built, environment
 
 ROOT = Path(__file__).parents[2]
-UV = Path(sys.executable).with_name("uv")
 
 pytestmark = [pytest.mark.jvm, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -22,16 +20,9 @@ pytestmark = [pytest.mark.jvm, pytest.mark.nightly, pytest.mark.timeout(900)]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program `lakehouse` of an environment with the wheel and the locked dependencies."""
     folder = tmp_path_factory.mktemp("installed")
-    python = folder / "environment" / "bin" / "python"
-    subprocess.run([UV, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT], check=True)
-    [wheel] = folder.glob("*.whl")
-    environment = ("--python", sys.executable, python.parents[1])
-    subprocess.run([UV, "venv", "--quiet", *environment], check=True)
-    locked = ("--require-hashes", "-r", ROOT / "requirements-image.lock", "--link-mode", "symlink")
-    for what in (locked, (f"{wheel}[lineage,postgres]", "--link-mode", "copy")):
-        install = ("pip", "install", "--quiet", "--python", python, "--no-deps")
-        subprocess.run([UV, *install, *what], check=True)
-    subprocess.run([UV, "pip", "check", "--python", python], check=True)
+    # The console does not serve its files through symbolic links.
+    wheel = (f"{built(ROOT, folder)}[lineage,postgres]", "--link-mode", "copy")
+    python = environment(folder / "environment", ROOT / "requirements-image.lock", wheel)
     return python.with_name("lakehouse")
 
 

@@ -20,6 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from live_shop import until
 from s3_server import SECRET
+from wheels import built
 
 from lake.settings.settings import SHOP_TOPICS, LakeSettings, load_settings
 from lake.streams.checkpoint import claim, newest_batch
@@ -172,10 +173,7 @@ def workers(page: int) -> int:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    uv = Path(sys.executable).with_name("uv")
-    subprocess.run([uv, "build", "--quiet", "--wheel", "--out-dir", folder, ROOT], check=True)
-    return next(folder.glob("*.whl"))
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 def version(settings: LakeSettings, name: str) -> int:

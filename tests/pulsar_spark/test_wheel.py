@@ -5,7 +5,6 @@ import importlib.metadata
 import os
 import re
 import subprocess
-import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,13 +14,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from topic import LiveTopic, Outgoing
+from wheels import built, environment
 
-from lake.settings.settings import LakeSettings
+from lake.settings.settings import LakeSettings, load_settings
 from lakehouse.runtime.broker import Broker
-from lakehouse.runtime.java import find_java
+from lakehouse.runtime.java import java_home
 
 PACKAGE = Path(__file__).parents[2] / "pulsar_spark"
-UV = Path(sys.executable).with_name("uv")
 
 pytestmark = pytest.mark.nightly  # an installation of Spark
 
@@ -30,21 +29,13 @@ pytestmark = pytest.mark.nightly  # an installation of Spark
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the wheel and its locked dependencies."""
     folder = tmp_path_factory.mktemp("wheel")
-    environment = folder / "environment"
-    found = environment / "bin" / "python"
-    build = ("build", "--quiet", "--wheel", "--out-dir", folder, PACKAGE)
-    subprocess.run([UV, *build], check=True)
-    [wheel] = folder.glob("*.whl")
+    wheel = built(PACKAGE, folder)
     with zipfile.ZipFile(wheel) as archive:
         [metadata] = [name for name in archive.namelist() if name.endswith("/METADATA")]
         depends = email.message_from_bytes(archive.read(metadata)).get_all("Requires-Dist", [])
     (folder / "locked.txt").write_text("".join(locked(depends)))
-    install = ("--quiet", "--python", found, "--link-mode", "symlink", "--no-deps")
-    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, environment], check=True)
-    for what in (("--require-hashes", "-r", folder / "locked.txt"), (wheel,)):
-        subprocess.run([UV, "pip", "install", *install, *what], check=True)
-    subprocess.run([UV, "pip", "check", "--python", found], check=True)
-    return found
+    how = ("--link-mode", "symlink")
+    return environment(folder / "environment", folder / "locked.txt", (wheel, *how))
 
 
 def locked(depends: Iterable[str]) -> Iterator[str]:
@@ -65,8 +56,9 @@ def locked(depends: Iterable[str]) -> Iterator[str]:
 
 
 def run(python: Path, folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with a Java that may lack a module that Spark's launcher asks for."""
     path = f"{python.parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "JAVA_HOME": str(find_java().parents[1])}
+    environment = {"PATH": path, "JAVA_HOME": str(java_home(load_settings()))}
     return subprocess.run(
         [python, "-c", script],
         cwd=folder,

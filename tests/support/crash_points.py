@@ -66,8 +66,12 @@ PACKAGES = (
     ),
 )
 DELTA_RS = (
-    *("restore", "vacuum", "create_checkpoint", "create_write_transaction"),
-    *("update", "delete"),
+    "restore",
+    "vacuum",
+    "create_checkpoint",
+    "create_write_transaction",
+    "update",
+    "delete",
 )
 ARROW = ("delete_file", "delete_dir", "copy_file", "move", "open_output_stream")
 OF_DATA = (".parquet", ".bin", ".crc")  # not read before a commit refers to them
@@ -385,8 +389,11 @@ def _watch_delta_rs(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(DeltaTable, name, watched(getattr(DeltaTable, name), lambda table: table))
     for owner, name in ((TableOptimizer, "compact"), (TableAlterer, "set_table_properties")):
         patch.setattr(owner, name, watched(getattr(owner, name), lambda each: each.table))
-    merger = watched(TableMerger.execute, lambda each: each._table.table_uri())  # noqa: SLF001 - its only name
-    patch.setattr(TableMerger, "execute", merger)
+
+    def merged(merger: Any) -> Any:
+        return merger._table.table_uri()  # noqa: SLF001 - a merge says nowhere else what it changes
+
+    patch.setattr(TableMerger, "execute", watched(TableMerger.execute, merged))
     patch.setattr(DeltaTable, "create", staticmethod(watched(DeltaTable.create, lambda at: at)))
     for module in [*sys.modules.values()]:
         package = module.__name__.split(".")[0]
