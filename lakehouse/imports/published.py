@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -55,9 +55,11 @@ class Published:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        with self._whole():
+        with self._whole(), ExitStack() as undo:
             self._db = sqlite3.connect(file, isolation_level=None)
+            undo.callback(self._db.close)
             self._db.executescript(SETUP)
+            undo.pop_all()
 
     def close(self) -> None:
         """Close the file."""
