@@ -22,7 +22,7 @@ import httpx
 import psutil
 import pulsar
 import pytest
-from browser import chromium
+from browser import SHOTS, chromium
 from bs4 import BeautifulSoup
 from deltalake import DeltaTable
 from served_console import opened
@@ -34,7 +34,6 @@ from lake.settings.settings import load_settings
 from lakehouse.runtime.ports import free_port
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
-SHOTS = os.environ.get("TEST_SCREENSHOTS")  # a folder, to write the picture of the docs
 Outcome = subprocess.CompletedProcess[str]
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
 

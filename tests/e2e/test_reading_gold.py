@@ -1,6 +1,7 @@
 """Tests the recipes of docs/reading-gold.md, unchanged, on a real lake and its endpoints."""
 
 import csv
+import datetime as dt
 import json
 import os
 import re
@@ -13,11 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import SHOTS, chromium
 from deltalake import DeltaTable
 from shop_lake import ShopLake
 
 from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings
+from lake.tables.lake import Lake
+from lakehouse.report import write_report
 from lakehouse.runtime.ports import free_port
 from lakehouse.sql.connect import spark_connect
 
@@ -100,3 +104,14 @@ def test_spark_connect_serves_the_running_session(
     code = recipe("Spark Connect", endpoint).replace("127.0.0.1:15002", f"127.0.0.1:{connect_port}")
     out = run([sys.executable, "-c", f"{code}\nimport json\nprint(json.dumps(dict(reasons)))"])
     assert json.loads(out.splitlines()[-1]) == coupons
+
+
+@pytest.mark.skipif(not SHOTS, reason="writes the picture of the docs to TEST_SCREENSHOTS")
+def test_picture_of_the_report(gold: BuildResult, endpoint: LakeSettings, tmp_path: Path) -> None:
+    now = dt.datetime.now(dt.timezone.utc)
+    report = write_report(Lake(endpoint), tmp_path / "report.html", now=now)
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(report.as_uri())
+        page.locator(".chart svg").first.wait_for()
+        page.screenshot(path=f"{SHOTS}/report.png")

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from browser import chromium
+from browser import SHOTS, chromium
 from deltalake import DeltaTable
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -233,6 +233,8 @@ def test_a_browser_draws_the_dashboard(
             drawn = page.locator(".dashboard-chart [data-test=slice-container]")
             drawn.nth(len(CHARTS) - 1).wait_for()
             page.wait_for_function("() => !document.querySelector('.loading')")
+            if SHOTS:
+                page.screenshot(path=f"{SHOTS}/superset.png")
         finally:
             page.screenshot(path=tmp_path / "dashboard.png")
         assert page.locator("[role=alert]").count() == 0

@@ -1,5 +1,6 @@
 """The installed Chromium, for tests of web pages; the tests skip if there is none."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+SHOTS = os.environ.get("TEST_SCREENSHOTS")  # a folder, to write the pictures of the docs
 
 
 @contextmanager

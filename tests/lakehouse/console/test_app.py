@@ -2,7 +2,6 @@
 
 import datetime as dt
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from browser import chromium
+from browser import SHOTS, chromium
 from deltalake import DeltaTable
 from playwright.sync_api import Browser, Page, expect
 from quiet_lake import UTC, QuietLake
@@ -29,7 +28,6 @@ expect.set_options(timeout=PATIENCE_MS)
 
 EVIL = """<img src=x onerror="alert(1)"><script>alert(2)</script>'"&`{{7*7}}"""
 EVIL_TABLE = "x<img src=x onerror=alert(3)>'"  # a folder that somebody has made below gold
-SHOTS = os.environ.get("TEST_SCREENSHOTS")  # a folder, to write the pictures of the docs
 UNNAMED = """[...document.querySelectorAll(
     'input:not([type=hidden]), select, button, a, svg[role=img]')].filter(each =>
     !each.closest('label') && !each.getAttribute('aria-label') && !each.textContent.trim()
