@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import datetime as dt
-import io
 import json
 import re
 import sys
@@ -33,7 +32,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # but tabs 
 log = structlog.get_logger()
 
 
-class _StandardErr(io.TextIOBase):
+class _StandardErr:
     """Stderr as text for people, or as one JSON log event per line if logs are in JSON."""
 
     def write(self, text: str) -> int:
