@@ -35,7 +35,9 @@ from silver.audit.totals import AuditTotals
 from silver.contract.tables import CUTS, RECONCILIATION, state_table
 
 SOONEST, SELDOM = 2.0, 30.0  # seconds between two looks, with and without open pages
-REST = 200  # rest after a look, as a multiple of the processor time that it took
+# Rest after a look, as a multiple of the processor time that it took. The threads of delta-rs and
+# Arrow take about as much again, which is not counted.
+REST = 300
 PATIENCE = 4  # rest after a look, as a multiple of the time that it took
 RECOUNT = 200  # rest before the rows of a state table are counted again, as a multiple
 LASTING = 3  # failed looks, after which the log says so

@@ -14,11 +14,11 @@ from typing import Any, Protocol
 
 from lake.remedies import said
 from lakehouse.console.tail.lines import Filter, Line
+from lakehouse.console.watcher import REST
 from pulsar_spark.errors import LakehouseError
 from pulsar_spark.log_masking import redact
 
 TURN_SECONDS = 0.5  # between two looks
-REST = 200  # rest after a look, as a multiple of the processor time that it took
 READ = 100  # messages or rows that are read in a turn
 SHOWN = 10  # lines that are shown in a turn
 MOST = 1000  # lines of a page
