@@ -95,8 +95,8 @@ clean: ## Delete the environments and the caches of tools
 	rm -rf $(VENV) $(SUPERSET) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(VENV)/ready: requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' || \
-		{ echo "Python 3.10 to 3.14 is needed; name one: make PYTHON=python3.13 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
+		{ echo "Python 3.10 to 3.13 is needed; name one: make PYTHON=python3.13 ..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-uv.lock
 	$(BIN)/uv pip sync --python $(BIN)/python --require-hashes requirements.lock

@@ -26,14 +26,16 @@ def main() -> None:
     """Run dbt with the arguments of this process.
 
     With `--wait FD` alone, load dbt and run it for each line of standard input: a JSON list of the
-    arguments and of the variables that were not known before. The exit code of each run is written
-    to the file descriptor. `lakehouse gold` starts this process early and keeps it from build to
-    build, because loading dbt takes longer than many builds. It ends with its input.
+    arguments and of the variables that were not known before. An empty line is written to the file
+    descriptor once dbt is loaded, and then the exit code of each run. `lakehouse gold` starts this
+    process early and keeps it from build to build, because loading dbt takes longer than many
+    builds. It ends with its input.
     """
     if sys.argv[1:2] != [WAIT]:
         cli()
         return
     with open(int(sys.argv[2]), "w") as answers:
+        print(file=answers, flush=True)
         for line in sys.stdin:
             arguments, variables = json.loads(line)
             os.environ.update(variables)

@@ -55,8 +55,10 @@ class DbtProcess:
         """Run dbt with some arguments and further variables of its environment.
 
         Returns:
-            dbt's exit code, or that of the process if it was ended; 0 means success.
+            dbt's exit code, or that of the process if it has ended; 0 means success.
         """
+        if self.runs == 0 and not self._answers.readline():  # dbt cannot be loaded: see its log
+            return self._process.wait() or 1
         self.runs += 1
         os.truncate(self.made_of[2], 0)  # the log is that of the last run
         asked = self._process.stdin

@@ -9,6 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from gold.dbt.process import MOST_RUNS, WarmDbt, dbt_environment, target_path
+from gold.dbt.results import why_dbt_ended
 from lake.settings.settings import load_settings
 
 
@@ -34,6 +35,17 @@ def test_dbt_gets_a_password_only_if_there_is_one(tmp_path: Path, password: str 
         settings = settings.model_copy(update={"sql_password": SecretStr(password)})
     found = dbt_environment(settings, tmp_path, "gold_build")
     assert found.get("DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD") == password
+
+
+@pytest.mark.programs
+def test_the_log_says_why_dbt_cannot_be_loaded(tmp_path: Path) -> None:
+    log = tmp_path / "dbt.log"
+    (tmp_path / "thrift.py").write_text("raise ImportError('thrift is broken')")
+    with contextlib.closing(WarmDbt()) as warm:
+        process = warm.process(tmp_path, {**os.environ}, log)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert process.run(["--help"], {}) == 1
+        assert why_dbt_ended(log.read_text()) == "ImportError: thrift is broken."
 
 
 @pytest.mark.nightly
