@@ -1,7 +1,7 @@
 """Reads the lake for all open pages, in two threads: one for tables, one for the broker.
 
-However large the lake is and however many pages are open, reading takes less than a hundredth of a
-core: after each look a thread rests for a multiple of the time that the look took. While no page
+However many pages are open, reading takes about a hundredth of a core: after each look a thread
+rests for a multiple of the time that the look took, but no longer than a minute. While no page
 is open, it looks seldom, so that the freshness of the last hour is known when one is opened.
 """
 
@@ -38,6 +38,7 @@ SOONEST, SELDOM = 2.0, 30.0  # seconds between two looks, with and without open 
 # Rest after a look, as a multiple of the processor time that it took. The threads of delta-rs and
 # Arrow take about as much again, which is not counted.
 REST = 300
+LONGEST_REST = 60.0  # seconds; the first look at a large lake takes long, and later ones do not
 PATIENCE = 4  # rest after a look, as a multiple of the time that it took
 RECOUNT = 200  # rest before the rows of a state table are counted again, as a multiple
 LASTING = 3  # failed looks, after which the log says so
@@ -173,8 +174,7 @@ class Watcher:
                 self._update(problem=why, at=time.time())
             took, used = time.monotonic() - begun, time.thread_time() - cpu
             least = SOONEST if self.pages else SELDOM
-            rest = max(least, took * PATIENCE, used * REST)
-            wake.wait(rest)
+            wake.wait(max(least, min(LONGEST_REST, max(took * PATIENCE, used * REST))))
             wake.clear()
 
     def _look(self) -> None:

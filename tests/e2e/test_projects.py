@@ -214,9 +214,12 @@ def repeat_until_printed(
 def assert_the_console_shows(project: Project, *texts: str) -> None:
     address = re.search(r"Console: (http://\S+)", (project.folder / "up.log").read_text())
     assert address
-    page = BeautifulSoup(httpx.get(address[1], timeout=30).text, "html.parser").get_text(" ")
-    for text in texts:
-        assert text in page
+
+    def page() -> str:
+        html = httpx.get(address[1], timeout=30).text
+        return BeautifulSoup(html, "html.parser").get_text(" ")
+
+    until(lambda: all(text in page() for text in texts), "a look at the new tables")
 
 
 def serves_sql_first(project: Project) -> bool:

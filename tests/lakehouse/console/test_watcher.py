@@ -115,8 +115,8 @@ def test_the_rest_after_a_look_grows_with_its_cost(quiet: QuietLake) -> None:
             found._stop.set()  # noqa: SLF001
             return True
 
-    def costly() -> None:
-        until = time.thread_time() + 0.2
+    def use(seconds: float) -> None:
+        until = time.thread_time() + seconds
         while time.thread_time() < until:
             pass
 
@@ -125,10 +125,13 @@ def test_the_rest_after_a_look_grows_with_its_cost(quiet: QuietLake) -> None:
     found._pages.add(None)  # type: ignore[arg-type] # noqa: SLF001
     found._repeat(lambda: None, Woken())  # noqa: SLF001
     found._stop.clear()  # noqa: SLF001
-    found._repeat(costly, Woken())  # noqa: SLF001
+    found._repeat(lambda: use(0.1), Woken())  # noqa: SLF001
+    found._stop.clear()  # noqa: SLF001
+    found._repeat(lambda: use(0.3), Woken())  # noqa: SLF001
     assert rests[:2] == [watcher.SELDOM, watcher.SOONEST]
     assert rests[2] is not None
-    assert rests[2] >= 0.2 * watcher.REST
+    assert 0.1 * watcher.REST <= rests[2] < watcher.LONGEST_REST
+    assert rests[3] == watcher.LONGEST_REST
 
 
 def test_a_sample_knows_nothing_at_first() -> None:
