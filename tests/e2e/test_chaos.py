@@ -141,7 +141,7 @@ class Lakehouse:
         self.killed[victim] += bool(found)
 
     def build(self) -> None:
-        """Build all models of gold once. While gold is kept fresh, those with `build_after` wait."""
+        """Build all models of gold once. In continuous gold, those with `build_after` wait."""
         gold = self._jobs.pop("gold")
         gold.terminate()
         gold.wait(timeout=120)
