@@ -174,7 +174,7 @@ class Watcher:
                 self._update(problem=why, at=time.time())
             took, used = time.monotonic() - begun, time.thread_time() - cpu
             least = SOONEST if self.pages else SELDOM
-            wake.wait(max(least, min(LONGEST_REST, max(took * PATIENCE, used * REST))))
+            wake.wait(min(LONGEST_REST, max(least, took * PATIENCE, used * REST)))
             wake.clear()
 
     def _look(self) -> None:

@@ -33,7 +33,10 @@ log = structlog.get_logger()
 
 
 class _StandardErr:
-    """Stderr as text for people, or as one JSON log event per line if logs are in JSON."""
+    """Stderr as text for people, or as one JSON log event per line if logs are in JSON.
+
+    It does not inherit from `io.TextIOBase`, which would flush it when Python has already ended.
+    """
 
     def write(self, text: str) -> int:
         """Write a text that consists of whole lines."""
