@@ -5,12 +5,16 @@ Whatever is locked or renamed, such as checkpoints and savepoints, stays in a fo
 client looks, so no configuration, log or table contains them.
 """
 
+import errno
 import os
 import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from deltalake import DeltaTable
+from pyarrow import NativeFile
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, S3FileSystem
 
 from lake.durable import write_durably
@@ -26,6 +30,24 @@ LOG_STORE = "lakehouse.S3LogStore"  # see `log_store.py`
 CREDENTIALS = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 
 Place = str | Path
+BLOCK = 8 << 20  # bytes that are copied at once
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to copy, on this machine or in a bucket.
+
+    size: in bytes. modified: when it was last written, in ns since 1970.
+    """
+
+    files: FileSystem
+    path: str
+    size: int
+    modified: int
+
+    def open(self) -> NativeFile:
+        """Open the file to read it. Raises FileNotFoundError if it does not exist any more."""
+        return self.files.open_input_stream(self.path)
 
 
 def in_bucket(settings: LakeSettings) -> bool:
@@ -173,6 +195,47 @@ def read_bytes(settings: LakeSettings, place: Place) -> bytes:
     files, path = _files(settings, place)
     with files.open_input_stream(path) as stream:
         return bytes(stream.read())
+
+
+def open_file(settings: LakeSettings, place: Place) -> NativeFile:
+    """Open a file to read parts of it. Raises FileNotFoundError if it does not exist."""
+    files, path = _files(settings, place)
+    return files.open_input_file(path)
+
+
+def source_files(
+    settings: LakeSettings, place: Place, names: Iterable[str]
+) -> dict[str, SourceFile]:
+    """The files with these names below a place.
+
+    Raises:
+        FileNotFoundError: one does not exist any more.
+    """
+    files, path = _files(settings, place)
+    return _sources(files, {name: f"{path}/{name}" for name in names})
+
+
+def local_file(path: Path) -> SourceFile:
+    """A file of this machine. Raises FileNotFoundError if it does not exist."""
+    return _sources(LocalFileSystem(), {"": str(path)})[""]
+
+
+def _sources(files: FileSystem, paths: dict[str, str]) -> dict[str, SourceFile]:
+    found = {}
+    infos = files.get_file_info([*paths.values()])
+    for (name, path), info in zip(paths.items(), infos, strict=True):
+        if info.type != FileType.File:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        found[name] = SourceFile(files, path, info.size, info.mtime_ns)
+    return found
+
+
+def copy_in(settings: LakeSettings, source: Path, place: Place) -> None:
+    """Copy a file of this machine to the tables. In a bucket, it appears when it is complete."""
+    files, path = _files(settings, place)
+    with source.open("rb") as content, files.open_output_stream(path) as target:
+        while block := content.read(BLOCK):
+            target.write(block)
 
 
 def write_text(settings: LakeSettings, place: Place, text: str) -> None:

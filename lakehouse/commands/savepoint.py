@@ -165,7 +165,7 @@ def restore(
         restoring.restore(current.lake, store, found, new_broker=new_broker, take_over=take_over)
     out.print(
         f"The lake of {found.created_at:%Y-%m-%d %H:%M} UTC (silver batch {found.silver_batch}) is "
-        f"in {current.settings.lake_dir}. Start it with `lakehouse up`."
+        f"in {current.settings.tables}. Start it with `lakehouse up`."
     )
     for name, place in found.moved.items():
         err.print(f"The setting {name} named a file outside the project; it is now {place}.")

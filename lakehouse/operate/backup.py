@@ -21,7 +21,7 @@ from lake.streams.checkpoint import checkpoint_id, reader_id
 from lake.streams.rewind import Place, frozen
 from lake.tables.format import LakeFormat, as_text, format_of, release
 from lake.tables.lake import Lake
-from lake.tables.storage import require_folder
+from lake.tables.storage import SourceFile, local_file, source_files
 from lake.tables.version_files import files_of_version
 from lakehouse.operate.backup_store import LAYOUT, Backup, BackupStore, Stored
 from lakehouse.operate.moment import Moment, hold, take_moment
@@ -60,13 +60,12 @@ def back_up(lake: Lake, folder: Path, project: Path) -> BackupResult:
         project: the folder in which the command runs, with `lakehouse.toml`.
 
     Raises:
-        SettingsError: the lake is in a bucket, the folder holds something else or lies in the
-            lake, or a command was interrupted.
+        SettingsError: the folder holds something else or lies in the lake, or a command was
+            interrupted.
         LakehouseError: silver has not finished a batch, or the broker has dropped messages that
             silver has not read.
         CheckpointError: Spark no longer keeps the position of bronze at the snapshot.
     """
-    _refuse_bucket(lake.settings)
     store = BackupStore(folder)
     _refuse_inside(lake.settings, store.folder)
     with store.alone():
@@ -79,7 +78,9 @@ def back_up(lake: Lake, folder: Path, project: Path) -> BackupResult:
                 result = _copy(lake, store, former, moment, project, partitions)
             except FileNotFoundError as error:
                 # A command such as `forget` deletes old files at once.
-                log.warning("backup begins again", attempt=attempt, gone=error.filename)
+                log.warning(
+                    "backup begins again", attempt=attempt, gone=error.filename or str(error)
+                )
             else:
                 store.write(result.backup)
                 _release_read(lake, result.backup)
@@ -119,14 +120,6 @@ def lake_id(settings: LakeSettings) -> str:
 def pin_of(reader: str, backup: str) -> str:
     """The name of the subscription that keeps a topic's messages for a backup."""
     return f"{subscription(reader)}-backup-{backup}"
-
-
-def _refuse_bucket(settings: LakeSettings) -> None:
-    why = (
-        "versioning and replication of the bucket protect the tables better than copies. Copy "
-        "the folder of checkpoints as well, together with a savepoint"
-    )
-    require_folder(settings, "`lakehouse backup`", why)
 
 
 def _refuse_inside(settings: LakeSettings, folder: Path) -> None:
@@ -194,9 +187,10 @@ def _copy(
     files: dict[str, Stored] = {}
     added: dict[str, int] = {}
     own, moved = project_files(lake.settings, project)
-    sources = {**_tables(lake, moment), **{PREFIX + name: file for name, file in own.items()}}
+    sources = _tables(lake, moment)
+    sources |= {PREFIX + name: local_file(file) for name, file in own.items()}
     if (logins := users_file(lake.settings)).exists():
-        sources[USERS] = logins
+        sources[USERS] = local_file(logins)
     for name, source in sources.items():
         files[name], is_new = store.put(source, known.get(name))
         if is_new:
@@ -225,7 +219,7 @@ def _copy(
     return BackupResult(backup, len(added), sum(added.values()))
 
 
-def _tables(lake: Lake, moment: Moment) -> dict[str, Path]:
+def _tables(lake: Lake, moment: Moment) -> dict[str, SourceFile]:
     """The files of all tables, by their path in the backup.
 
     A table that the moment does not name, such as that of lost messages, or of a topic that is no
@@ -236,10 +230,11 @@ def _tables(lake: Lake, moment: Moment) -> dict[str, Path]:
     versions = {table.full_name: table.log().version() for table in others} | moment.versions
     found = {}
     for full_name, version in versions.items():
-        path = Path(lake.named(*full_name.split(".")).path)
-        place = path.relative_to(lake.settings.lake_dir)
-        for name in files_of_version(path, version):
-            found[f"{LAKE}{place}/{name}"] = path / name
+        path = str(lake.named(*full_name.split(".")).path)
+        place = path.removeprefix(f"{lake.settings.tables}/")
+        names = files_of_version(lake.settings, path, version)
+        for name, file in source_files(lake.settings, path, names).items():
+            found[f"{LAKE}{place}/{name}"] = file
     return found
 
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from lake.durable import PRIVATE, move_durably, read_json, sync_folder, write_durably
 from lake.tables.format import release
+from lake.tables.storage import BLOCK, SourceFile
 from lakehouse.operate.moment import Moment
 from pulsar_spark.errors import LakehouseError, SettingsError
 
@@ -29,7 +30,6 @@ LIST = "backup.json"
 OBJECTS = "objects"
 ID = "id"
 LOCK = ".lock"
-BLOCK = 1 << 20
 LAYOUT = 1  # of the folder; increased when earlier releases would restore it wrongly
 
 
@@ -141,7 +141,7 @@ class BackupStore:
             message = f"{file} is not the list of a backup ({error.errors()[0]['msg']})."
             raise LakehouseError(message, remedy) from error
 
-    def put(self, source: Path, known: Stored | None) -> tuple[Stored, bool]:
+    def put(self, source: SourceFile, known: Stored | None) -> tuple[Stored, bool]:
         """Store the content of a file, unless it is there already.
 
         Args:
@@ -154,14 +154,10 @@ class BackupStore:
         Raises:
             FileNotFoundError: the file does not exist any more.
         """
-        found = source.stat()
-        same = known is not None and (known.size, known.modified) == (
-            found.st_size,
-            found.st_mtime_ns,
-        )
-        if known is not None and same and self._has(known):
+        found = (source.size, source.modified)
+        if known is not None and (known.size, known.modified) == found and self._has(known):
             return known, False
-        with source.open("rb") as stream:
+        with source.open() as stream:
             draft = self._draft()
             checksum = hashlib.sha256()
             with open(draft, "xb", opener=_private) as target:
@@ -169,7 +165,7 @@ class BackupStore:
                     checksum.update(block)
                     target.write(block)
             size = draft.stat().st_size
-        stored = Stored(sha256=checksum.hexdigest(), size=size, modified=found.st_mtime_ns)
+        stored = Stored(sha256=checksum.hexdigest(), size=size, modified=source.modified)
         return stored, self._keep(draft, stored)
 
     def put_text(self, content: str) -> tuple[Stored, bool]:

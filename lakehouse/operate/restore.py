@@ -1,9 +1,11 @@
 """`lakehouse restore DIR`: bring a backup back into an empty home, so that `up` continues from it.
 
 All files are first copied beside the lake's folder, with their checksums verified, and get their
-place by one rename. The restored streams read their topics under ids of their own. A restore
-therefore does not disturb the lake that was backed up if it still runs, as when a restore is
-rehearsed.
+place by one rename. If the tables are to be in a bucket, they are copied there before that rename.
+Until then there are no checkpoints, so nothing reads or writes them.
+
+The restored streams read their topics under ids of their own. A restore therefore does not disturb
+the lake that was backed up if it still runs, as when a restore is rehearsed.
 """
 
 import contextlib
@@ -24,7 +26,13 @@ from lake.streams.checkpoint import IDENTITY, READER, identity
 from lake.streams.rewind import BEGUN, log_files
 from lake.tables.format import LakeFormat, require_known
 from lake.tables.lake import Lake
-from lake.tables.storage import require_folder
+from lake.tables.storage import (
+    copy_in,
+    delete_file,
+    files_below,
+    in_bucket,
+    require_bucket,
+)
 from lakehouse.operate.backup import LAKE, USERS, pin_of
 from lakehouse.operate.backup_store import Backup, BackupStore
 from lakehouse.operate.moment import subscribe
@@ -33,6 +41,9 @@ from pulsar_spark.broker.admin import PulsarAdmin, TopicNotFoundError
 from pulsar_spark.eras import Era, Partitioning, Span, partitionings, with_partitionings
 from pulsar_spark.errors import LakehouseError, SettingsError
 from pulsar_spark.offsets import START, from_json, topic_of
+
+BEGUN_IN = "restored-into"  # in the stage: the bucket that holds tables of this restore
+VERIFIED = "verified"  # a file on its way to the bucket
 
 log = structlog.get_logger()
 
@@ -60,14 +71,22 @@ def require_empty(settings: LakeSettings) -> None:
     """Check that a lake can be restored into the home of the settings.
 
     Raises:
-        SettingsError: there is a lake already, or the tables are to be in a bucket.
+        SettingsError: there is a lake already, or the bucket cannot be used.
     """
-    require_folder(settings, "`lakehouse restore`", "a backup holds the files of a folder")
     lake = settings.lake_dir
     if lake.exists() and (not lake.is_dir() or any(lake.iterdir())):
         message = (
             f"{lake} is not empty, and a restore overwrites nothing. Choose another home with "
             "--home or LAKEHOUSE_HOME, or delete this lake first (`lakehouse reset`)."
+        )
+        raise SettingsError(message)
+    if not in_bucket(settings):
+        return
+    require_bucket(settings)
+    if files_below(settings, settings.tables) and _begun_in(_stage(settings)) != settings.tables:
+        message = (
+            f"{settings.tables} is not empty, and a restore overwrites nothing. Name another place "
+            "as LAKEHOUSE_LAKE, or delete what is there."
         )
         raise SettingsError(message)
 
@@ -100,12 +119,10 @@ def restore(
     if not new_broker:
         _see_messages_are_kept(lake, backup)
     target = lake.settings.lake_dir
-    stage = target.with_name(f".{target.name}.restoring")
+    stage = _stage(lake.settings)
     readers = _readers(stage, backup)
-    shutil.rmtree(stage, ignore_errors=True)
-    for name, stored in backup.files.items():
-        if name.startswith(LAKE):
-            store.copy(name, stored, stage / name.removeprefix(LAKE))
+    _clear(lake.settings, stage)
+    _copy_out(lake.settings, store, backup, stage)
     _restore_users(lake.settings, store, backup)
     checkpoints = stage / lake.settings.checkpoints_dir.relative_to(target)
     for query, reader in readers.items():
@@ -121,6 +138,47 @@ def restore(
         sync_folder(Path(folder))
     os.replace(stage, target)  # replaces an empty folder
     sync_folder(target.parent)
+
+
+def _stage(settings: LakeSettings) -> Path:
+    """Where the lake's folder is put together."""
+    return settings.lake_dir.with_name(f".{settings.lake_dir.name}.restoring")
+
+
+def _begun_in(stage: Path) -> str | None:
+    """The bucket into which a restore that was killed has copied tables; None if there is none."""
+    file = stage / BEGUN_IN
+    return file.read_text("utf-8") if file.exists() else None
+
+
+def _clear(settings: LakeSettings, stage: Path) -> None:
+    """Delete what a killed restore has left, which `require_empty` has found to be nothing else."""
+    if in_bucket(settings):
+        for name in files_below(settings, settings.tables):
+            delete_file(settings, f"{settings.tables}/{name}")
+    shutil.rmtree(stage, ignore_errors=True)
+
+
+def _copy_out(settings: LakeSettings, store: BackupStore, backup: Backup, stage: Path) -> None:
+    """Copy checkpoints and tables to the stage; tables that are to be in a bucket go there.
+
+    Raises:
+        LakehouseError: a file of the backup is missing or damaged.
+    """
+    checkpoints = f"{settings.checkpoints_dir.relative_to(settings.lake_dir)}/"
+    if in_bucket(settings):
+        stage.mkdir(parents=True)
+        write_durably(stage / BEGUN_IN, settings.tables)
+    for full_name, stored in backup.files.items():
+        name = full_name.removeprefix(LAKE)
+        if name == full_name:
+            continue
+        if in_bucket(settings) and not name.startswith(checkpoints):
+            store.copy(full_name, stored, stage / VERIFIED)
+            copy_in(settings, stage / VERIFIED, f"{settings.tables}/{name}")
+            (stage / VERIFIED).unlink()
+        else:
+            store.copy(full_name, stored, stage / name)
 
 
 def _readers(stage: Path, backup: Backup) -> dict[str, str]:

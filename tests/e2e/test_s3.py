@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from live_shop import LiveShop, assert_right, until
+from messages import user
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
@@ -29,13 +30,17 @@ from lake.settings.settings import LakeSettings
 from lake.streams.checkpoint import claim, newest_file
 from lake.streams.job import await_streams
 from lake.tables.lake import Lake
-from lake.tables.storage import is_there, open_table, storage_options
+from lake.tables.storage import files_below, is_there, open_table, storage_options
 from lakehouse.messages.publish import create_topics
 from lakehouse.operate import savepoints
+from lakehouse.operate.backup import back_up
+from lakehouse.operate.backup_store import BackupStore, Stored
+from lakehouse.operate.moment import Moment
+from lakehouse.operate.restore import BEGUN_IN, read_backup, restore
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.ports import free_port
-from pulsar_spark.errors import CheckpointError, LakehouseError
+from pulsar_spark.errors import CheckpointError, LakehouseError, SettingsError
 from silver.audit.snapshots import last_batch
 from silver.contract.tables import CUTS
 from silver.maintenance import EVERY_BATCHES, Maintenance
@@ -188,6 +193,68 @@ def assert_kept_small(lake: ShopLake, s3: S3Server) -> None:
 
 def files(lake: ShopLake, name: str) -> int:
     return len(open_table(lake.settings, lake.settings.table_path("silver", name)).file_uris())
+
+
+def rows(settings: LakeSettings, table: str, version: int | None = None) -> list[str]:
+    opened = open_table(settings, settings.table_path(*table.split(".")), version)
+    return sorted(map(str, pa.table(opened.scan()).to_pylist()))
+
+
+def assert_same(copy: LakeSettings, lake: LakeSettings, moment: Moment) -> None:
+    assert moment.versions
+    for table, version in moment.versions.items():
+        place = copy.table_path(*table.split("."))
+        assert open_table(copy, place).version() == version
+        assert rows(copy, table) == rows(lake, table, version), table
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_a_lake_in_a_bucket_is_restored_in_a_bucket_and_in_a_folder(
+    lake: ShopLake, tmp_path: Path
+) -> None:
+    create_topics(lake.lake)
+    lake.send("users", [(key, user(key)) for key in range(9)])
+    lake.catch_up()
+    folder, project = tmp_path / "backup", tmp_path / "project"
+    project.mkdir()
+    made = back_up(lake.lake, folder, project)
+    again = back_up(lake.lake, folder, project)
+    assert (again.new_files, again.new_bytes) == (0, 0)
+    lake.send("users", [(key, user(key, lastName="Later")) for key in range(9)])
+    store = BackupStore(folder)
+
+    address = {"lake": f"{lake.settings.tables}-copy", "home": tmp_path / "in a bucket"}
+    copy = ShopLake(lake.spark, lake.settings.model_copy(update=address))
+    name, stored = max(made.backup.files.items(), key=lambda each: "/silver/" in each[0])
+    damaged = made.backup.model_copy(
+        update={"files": {**made.backup.files, name: Stored(sha256="0" * 64, size=stored.size)}}
+    )
+    with pytest.raises(LakehouseError, match="is missing"):  # when half of it is in the bucket
+        restore(copy.lake, store, damaged)
+    assert not copy.settings.lake_dir.exists()
+    assert files_below(copy.settings, copy.settings.tables)
+    restore(copy.lake, store, read_backup(store))
+    assert_same(copy.settings, lake.settings, made.backup)
+    there = {*files_below(copy.settings, copy.settings.tables)}
+    assert there == {
+        file.removeprefix("lake/")
+        for file in made.backup.files
+        if file.startswith("lake/") and "_checkpoints" not in file
+    }
+    assert {each.name for each in copy.settings.lake_dir.iterdir()} == {
+        "_checkpoints",
+        BEGUN_IN,
+    }
+    elsewhere = copy.settings.model_copy(update={"home": tmp_path / "third"})
+    with pytest.raises(SettingsError, match="is not empty, and a restore overwrites nothing"):
+        restore(Lake(elsewhere, lake.topics), store, made.backup)
+    in_folder = copy.settings.model_copy(update={"home": tmp_path / "f", "lake": None})
+    restore(Lake(in_folder, lake.topics), store, made.backup)
+    assert_same(in_folder, lake.settings, made.backup)
+
+    copy.catch_up()
+    assert {row["last_name"] for row in copy.current("users").values()} == {"Later"}
 
 
 @pytest.mark.jvm

@@ -8,14 +8,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from lake.settings.settings import load_settings
 from lake.tables.version_files import files_of_version
 from pulsar_spark.errors import LakehouseError
 
+SETTINGS = load_settings()  # of tables in a folder
 RELEASES = Path(__file__).parents[2] / "releases"
 
 
 def copy(table: Path, version: int, target: Path) -> DeltaTable:
-    for name in files_of_version(table, version):
+    for name in files_of_version(SETTINGS, table, version):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(table / name, target / name)
     return DeltaTable(target)
@@ -54,7 +56,7 @@ def test_a_copy_of_each_version_has_its_rows_and_no_other_files(
         assert {*target.glob("*.parquet")} == {
             target / Path(uri).name for uri in wanted.file_uris()
         }
-    names = files_of_version(table, last)
+    names = files_of_version(SETTINGS, table, last)
     assert len([name for name in names if name.endswith(".json")]) == last - 8, names
 
 
@@ -77,19 +79,19 @@ def test_deletion_vectors_of_spark_are_copied(tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     table = tmp_path / "silver" / "lake" / "silver" / "users_state"
     version = DeltaTable(table).version()
-    assert [n for n in files_of_version(table, version) if n.endswith(".bin")]
+    assert [n for n in files_of_version(SETTINGS, table, version) if n.endswith(".bin")]
     assert rows(copy(table, version, tmp_path / "copied")) == rows(DeltaTable(table))
 
 
 def test_a_log_that_is_no_longer_complete_is_noticed(table: Path) -> None:
     (table / "_delta_log" / f"{10:020d}.json").unlink()
-    assert files_of_version(table, 9)
+    assert files_of_version(SETTINGS, table, 9)
     with pytest.raises(FileNotFoundError):
-        files_of_version(table, 11)
+        files_of_version(SETTINGS, table, 11)
 
 
 def test_a_file_outside_the_table_is_refused(table: Path) -> None:
     commit = table / "_delta_log" / f"{12:020d}.json"
     commit.write_text(commit.read_text().replace('"path":"', '"path":"file:///elsewhere/'))
     with pytest.raises(LakehouseError, match="outside its folder"):
-        files_of_version(table, 12)
+        files_of_version(SETTINGS, table, 12)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from lake.tables.storage import local_file
 from lakehouse.operate.backup_store import LAYOUT, Backup, BackupStore, Stored, size_of
 from pulsar_spark.errors import LakehouseError, SettingsError
 
@@ -38,7 +39,7 @@ def backed_up(store: BackupStore, source: Path) -> tuple[Backup, int]:
         known = former.files if former else {}
         files, new = {}, 0
         for file in sorted(source.iterdir()):
-            files[file.name], is_new = store.put(file, known.get(file.name))
+            files[file.name], is_new = store.put(local_file(file), known.get(file.name))
             new += is_new
         files["text"], is_new = store.put_text("three")
         backup = Backup(

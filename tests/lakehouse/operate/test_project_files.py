@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from lake.settings.settings import load_settings
+from lake.tables.storage import local_file
 from lakehouse.operate.backup_store import LAYOUT, Backup, BackupStore
 from lakehouse.operate.project_files import (
     PREFIX,
@@ -50,7 +51,9 @@ def project(tmp_path: Path) -> Path:
 def backed_up(tmp_path: Path, files: dict[str, Path]) -> tuple[BackupStore, Backup]:
     store = BackupStore(tmp_path / "backup")
     with store.alone():
-        stored = {PREFIX + name: store.put(file, None)[0] for name, file in files.items()}
+        stored = {
+            PREFIX + name: store.put(local_file(file), None)[0] for name, file in files.items()
+        }
         backup = Backup(
             silver_batch=0,
             versions={},
