@@ -5,6 +5,8 @@ lakehouse's dependencies, and then runs this script. The state is in `<home>/sup
 database, the session key and the password of `admin`. It is created if it does not exist; delete it
 to start over. To use your own Superset, zip the folder `dashboard` and import it with
 `superset import-dashboards`.
+
+Superset reads as the user of the settings, who should be a reader if the endpoint has roles.
 """
 
 import os
@@ -26,7 +28,7 @@ from lakehouse.runtime.terminal import err, step
 from pulsar_spark.errors import LakehouseError
 
 EXPORT = Path(__file__).with_name("dashboard")
-DEFAULT_ENDPOINT = "127.0.0.1:10000"
+CONFIGURATION = Path(__file__).with_name("superset_config.py")
 SLUG = "orders-lakehouse"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -49,17 +51,11 @@ def serve(
             "has nothing to show. Start one with `lakehouse up`."
         )
         raise SupersetError(message)
-    if settings.sql_tls or settings.sql_authentication != "none":
-        message = (
-            "This dashboard reads only a SQL endpoint without TLS and password. For another "
-            "endpoint, use your own Superset: see docs/sql-endpoint.md."
-        )
-        raise SupersetError(message)
     require_free_port(port, "--port")
     bin_folder, state = environment.resolve() / "bin", settings.home_dir / "superset"
     if not (state / "password").exists():
         shutil.rmtree(state, ignore_errors=True)
-        _set_up(bin_folder, state, settings)
+        _set_up(bin_folder, state)
     err.print(
         f"Dashboard: [bold]http://127.0.0.1:{port}/superset/dashboard/{SLUG}/[/bold]  "
         f"user admin, password in {state / 'password'}",
@@ -69,10 +65,11 @@ def serve(
     listen = ["--bind", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"]
     patience = ["--timeout", "120", "--graceful-timeout", "5"]  # slow to load, quick to stop
     command = [str(gunicorn), *listen, *patience, "superset.app:create_app()"]
-    os.execve(gunicorn, command, _environment(state))  # noqa: S606 - no shell is wanted
+    own = {**_environment(state), **_login(settings)}
+    os.execve(gunicorn, command, own)  # noqa: S606 - no shell is wanted
 
 
-def _set_up(bin_folder: Path, state: Path, settings: LakeSettings) -> None:
+def _set_up(bin_folder: Path, state: Path) -> None:
     """Create Superset's database, its user and the dashboard.
 
     The password file is written last. It shows that the setup is complete.
@@ -84,7 +81,7 @@ def _set_up(bin_folder: Path, state: Path, settings: LakeSettings) -> None:
     _write_secret(state / "secret_key", secrets.token_urlsafe(48))
     password = secrets.token_urlsafe(12)
     bundle = state / "dashboard.zip"
-    _zip(bundle, f"{settings.sql_host}:{settings.sql_port}")
+    _zip(bundle)
     user = ["--username", "admin", "--firstname", "Shop", "--lastname", "Admin"]
     for what, command in {
         "Creating Superset's database": ["db", "upgrade"],
@@ -113,16 +110,33 @@ def _environment(state: Path) -> dict[str, str]:
         **plain_environment("SUPERSET_"),
         "FLASK_APP": "superset",
         "SUPERSET_HOME": str(state),
+        "SUPERSET_CONFIG_PATH": str(CONFIGURATION),
         "SUPERSET_SECRET_KEY": (state / "secret_key").read_text(),
     }
 
 
-def _zip(bundle: Path, endpoint: str) -> None:
-    """Zip the dashboard's files for Superset, with the SQL endpoint of the settings."""
+def _login(settings: LakeSettings) -> dict[str, str]:
+    """What `superset_config.py` reads: how Superset connects to the endpoint, and as whom."""
+    found = {
+        "HOST": settings.sql_host,
+        "PORT": str(settings.sql_port),
+        "TLS": "true" if settings.sql_tls else "false",
+        "USER": settings.sql_user,
+    }
+    if settings.sql_tls_trust_certs_file:
+        found["TLS_TRUST_CERTS_FILE"] = str(settings.sql_tls_trust_certs_file.expanduser())
+    if settings.sql_password_file:
+        found["PASSWORD_FILE"] = str(settings.sql_password_file.expanduser().resolve())
+    elif settings.sql_password:
+        found["PASSWORD"] = settings.sql_password.get_secret_value()
+    return {f"LAKEHOUSE_SQL_{name}": value for name, value in found.items()}
+
+
+def _zip(bundle: Path) -> None:
+    """Zip the dashboard's files for Superset."""
     with zipfile.ZipFile(bundle, "w") as archive:
         for file in sorted(EXPORT.rglob("*.yaml")):
-            text = file.read_text(encoding="utf-8").replace(DEFAULT_ENDPOINT, endpoint)
-            archive.writestr(str(file.relative_to(EXPORT.parent)), text)
+            archive.write(file, str(file.relative_to(EXPORT.parent)))
 
 
 def _write_secret(path: Path, text: str) -> None:

@@ -1,6 +1,7 @@
-"""The environment of processes that need none of our secrets: dbt, the embedded broker, Superset.
+"""The environment of processes that need few of our secrets: dbt, the embedded broker, Superset.
 
-Only the variables listed here are passed on, so no secret is passed on by oversight.
+Only the variables listed here are passed on, so no secret is passed on by oversight. Who starts a
+process adds the secret that it needs.
 """
 
 import os

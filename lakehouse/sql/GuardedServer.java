@@ -387,8 +387,7 @@ public class GuardedServer {
         /** Runs a statement when fewer than `MOST_AT_ONCE` others run. They wait in their order. */
         private Object callInTurn(Access.User user, Method method, TExecuteStatementReq request)
                 throws Throwable {
-            long seconds = user.limit("seconds");
-            long end = seconds > 0 ? System.currentTimeMillis() + seconds * 1000 : Long.MAX_VALUE;
+            long end = latestBegin(user);
             boolean isFirst =
                 queue.tryLock(end - System.currentTimeMillis(), TimeUnit.MILLISECONDS);
             try {
@@ -397,7 +396,7 @@ public class GuardedServer {
                     Thread.sleep(LOOK_MILLIS);
                 }
                 if (!isFirst || System.currentTimeMillis() >= end) {
-                    throw user.denied("wait for more than " + seconds
+                    throw user.denied("wait for more than " + user.limit("seconds")
                         + " seconds until statements of others have ended");
                 }
                 called.incrementAndGet();
@@ -413,18 +412,29 @@ public class GuardedServer {
             }
         }
 
-        /** Counts a statement of a user who may run only some at a time. */
-        private AtomicInteger begin(Access.User user) {
+        /** Counts a statement of a user, which waits while as many run as he may run at a time. */
+        private AtomicInteger begin(Access.User user) throws InterruptedException {
             STARTING.putIfAbsent(user.name, new AtomicInteger());
             AtomicInteger starting = (AtomicInteger) STARTING.get(user.name);
-            synchronized (starting) {
-                long most = user.limit("statements");
-                if (most > 0 && starting.get() + running(user) >= most) {
-                    throw user.denied("run more than " + most + " statements at a time");
+            long most = user.limit("statements");
+            long end = latestBegin(user);
+            while (System.currentTimeMillis() < end) {
+                synchronized (starting) {
+                    if (most == 0 || starting.get() + running(user) < most) {
+                        starting.incrementAndGet();
+                        return starting;
+                    }
                 }
-                starting.incrementAndGet();
+                Thread.sleep(LOOK_MILLIS);
             }
-            return starting;
+            throw user.denied("run more than " + most + " statements at a time, and those before "
+                + "this one have not ended within " + user.limit("seconds") + " seconds");
+        }
+
+        /** Until when a statement that is asked for now may wait. */
+        private static long latestBegin(Access.User user) {
+            long seconds = user.limit("seconds");
+            return seconds > 0 ? System.currentTimeMillis() + seconds * 1000 : Long.MAX_VALUE;
         }
 
         /** How many statements of a user run; without a user, of all but owners. */

@@ -93,11 +93,13 @@ public class PlanGuard {
             + "UnresolvedSubqueryColumnAliases UnresolvedTVFAliases UnresolvedTableValuedFunction "
             + "UnresolvedQualify",
         // Commands, whose names are checked below.
-        ANALYSIS, "CurrentNamespace$ UnresolvedNamespace UnresolvedTableOrView",
-        LOGICAL, "DescribeColumn DescribeRelation SetCatalogAndNamespace ShowColumns ShowTables "
+        ANALYSIS, "CurrentNamespace$ UnresolvedNamespace UnresolvedTable UnresolvedTableOrView",
+        LOGICAL, "DescribeColumn DescribeRelation SetCatalogAndNamespace ShowColumns "
+            + "ShowCreateTable ShowPartitions ShowTableProperties ShowTables ShowTablesExtended "
             + "ShowViews",
         COMMAND, "DescribeQueryCommand ExplainCommand SetCommand SetNamespaceCommand "
             + "ShowCurrentNamespaceCommand ShowNamespacesCommand",
+        DELTA + "commands.", "DescribeDeltaDetailCommand DescribeDeltaHistory",
     });
 
     private static final Set PARSED_EXPRESSIONS = names(new String[] {
@@ -138,6 +140,10 @@ public class PlanGuard {
     private static final Set TABLE_FUNCTIONS = words(
         "explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range "
         + "stack variant_explode variant_explode_outer");
+    private static final String CHANGES = "table_changes"; // reads a table that a text names
+
+    /** The commands that list tables, of which a role sees its own. */
+    private static final Set LISTS = words("ShowTables ShowTablesExtended ShowViews");
 
     /** The settings that a statement may read and set. None of them widens what a role may do. */
     private static final Set SETTINGS = words(
@@ -146,13 +152,21 @@ public class PlanGuard {
     private static final Set ANALYSED_PLANS = names(new String[] {
         LOGICAL, QUERY,
         EXPRESSIONS, "PipeOperator",
-        LOGICAL, "DescribeColumn DescribeRelation SetCatalogAndNamespace ShowColumns ShowTables "
+        LOGICAL, "DescribeColumn DescribeRelation SetCatalogAndNamespace ShowColumns "
+            + "ShowCreateTable ShowPartitions ShowTableProperties ShowTables ShowTablesExtended "
             + "ShowViews View",
         ANALYSIS, "ResolvedNamespace ResolvedPersistentView ResolvedTable",
         COMMAND, "DescribeColumnCommand DescribeQueryCommand DescribeTableCommand ExplainCommand "
-            + "SetCommand SetNamespaceCommand ShowColumnsCommand ShowCurrentNamespaceCommand "
-            + "ShowNamespacesCommand ShowTablesCommand ShowViewsCommand",
-        DELTA + "commands.", "ShowDeltaTableColumnsCommand",
+            + "SetCommand SetNamespaceCommand ShowColumnsCommand ShowCreateTableCommand "
+            + "ShowCurrentNamespaceCommand ShowNamespacesCommand ShowTablePropertiesCommand "
+            + "ShowTablesCommand ShowViewsCommand",
+        DELTA + "commands.", "DescribeDeltaDetailCommand DescribeDeltaHistoryCommand "
+            + "ShowDeltaPartitionsCommand ShowDeltaTableColumnsCommand",
+    });
+
+    /** The files of a change feed, as Delta reads them for a relation that has been checked. */
+    private static final Set CHANGE_FILES = names(new String[] {
+        DELTA + "files.", "CdcAddFileIndex TahoeChangeFileIndex TahoeRemoveFileIndex",
     });
 
     /** Expressions of Spark's own that call what a user has named or brought along. */
@@ -183,6 +197,7 @@ public class PlanGuard {
         Set found = new HashSet(PARSED_PLANS);
         found.addAll(PARSED_EXPRESSIONS);
         found.addAll(ANALYSED_PLANS);
+        found.addAll(CHANGE_FILES);
         return found;
     }
 
@@ -247,7 +262,7 @@ public class PlanGuard {
             LogicalPlan plan = parser.parseQuery(text);
             Access.User user = restricted();
             if (user != null) {
-                new ParsedCheck(user, null).check(plan);
+                new ParsedCheck(parser, user, null).check(plan);
             }
             return plan;
         }
@@ -256,7 +271,7 @@ public class PlanGuard {
             Expression found = parser.parseExpression(text);
             Access.User user = restricted();
             if (user != null) {
-                new ParsedCheck(user, null).check(found);
+                new ParsedCheck(parser, user, null).check(found);
             }
             return found;
         }
@@ -299,7 +314,7 @@ public class PlanGuard {
                 throw user.denied("use ${...} in a statement");
             }
             String current = session.catalog().currentDatabase();
-            new ParsedCheck(user, current).check(plan);
+            new ParsedCheck(parser, user, current).check(plan);
             return limited(plan, user, current);
         }
 
@@ -309,14 +324,14 @@ public class PlanGuard {
             if (kind.equals("ShowNamespacesCommand")) {
                 return only(plan, "namespace", user.visibleSchemas());
             }
-            if (kind.equals("ShowTables") || kind.equals("ShowViews")) {
+            if (LISTS.contains(kind)) {
                 Object namespace = ((Product) plan).productElement(0);
                 Seq parts = shown(namespace).equals("UnresolvedNamespace")
                     ? (Seq) ((Product) namespace).productElement(0) : noNames();
                 String schema = parts.isEmpty() ? current : (String) parts.last();
                 Collection tables = user.tables(Access.lower(schema));
                 return tables != null && tables.contains("*") ? plan
-                    : only(plan, kind.equals("ShowTables") ? "tableName" : "viewName", tables);
+                    : only(plan, kind.equals("ShowViews") ? "viewName" : "tableName", tables);
             }
             long most = user.limit("rows");
             if (most == 0 || plan instanceof Command) {
@@ -340,13 +355,15 @@ public class PlanGuard {
 
     /** Walks through a statement with everything that its nodes hold, whether a child or not. */
     static class ParsedCheck {
+        private final ParserInterface parser;
         private final Access.User user;
         private final String current;
         private final Set withNames = new HashSet();
         private boolean isFirst = true;
 
         /** `current`: the schema of names without one; null in views, where the plan tells. */
-        ParsedCheck(Access.User user, String current) {
+        ParsedCheck(ParserInterface parser, Access.User user, String current) {
+            this.parser = parser;
             this.user = user;
             this.current = current;
         }
@@ -388,16 +405,40 @@ public class PlanGuard {
             } else if (plan instanceof UnresolvedRelation) {
                 relation((UnresolvedRelation) plan);
             } else if (plan instanceof UnresolvedTableValuedFunction) {
-                String name = single(((UnresolvedTableValuedFunction) plan).name());
-                if (!TABLE_FUNCTIONS.contains(name)) {
-                    throw user.denied("use the table function " + name);
-                }
+                tableFunction((UnresolvedTableValuedFunction) plan);
             } else if (plan instanceof SetCommand) {
                 setting((SetCommand) plan);
             } else {
                 command(plan);
             }
             each(((Product) plan).productIterator());
+        }
+
+        private void tableFunction(UnresolvedTableValuedFunction function) {
+            String name = single(function.name());
+            if (name.equals(CHANGES)) {
+                changes(function.functionArgs());
+            } else if (!TABLE_FUNCTIONS.contains(name)) {
+                throw user.denied("use the table function " + name);
+            }
+        }
+
+        /** Checks the arguments of `table_changes`, of which Delta computes some by itself. */
+        private void changes(Seq arguments) {
+            for (int i = 0; i < arguments.length(); i++) {
+                if (!(arguments.apply(i) instanceof Literal)) {
+                    throw user.denied("use table_changes with computed arguments");
+                }
+            }
+            Object table = arguments.isEmpty() ? null : ((Literal) arguments.apply(0)).value();
+            if (!(table instanceof UTF8String)) {
+                throw user.denied("use table_changes without the name of a table");
+            }
+            try {
+                name(parser.parseMultipartIdentifier(table.toString()), false);
+            } catch (ParseException error) {
+                throw user.denied("read " + table);
+            }
         }
 
         private void relation(UnresolvedRelation relation) {
@@ -424,15 +465,32 @@ public class PlanGuard {
 
         private void command(LogicalPlan plan) {
             String kind = shown(plan);
-            if (kind.equals("UnresolvedTableOrView")) {
+            if (kind.equals("UnresolvedTableOrView") || kind.equals("UnresolvedTable")) {
                 name((Seq) ((Product) plan).productElement(0), false);
             } else if (kind.equals("UnresolvedNamespace")) {
                 schema((Seq) ((Product) plan).productElement(0));
             } else if (kind.equals("SetNamespaceCommand")) {
                 schema((Seq) ((Product) plan).productElement(0));
-            } else if (kind.equals("DescribeColumn")
-                    && ((Product) plan).productElement(2).equals(Boolean.TRUE)) {
-                throw user.denied("see statistics of columns"); // with the least and the greatest
+            } else if (kind.equals("DescribeDeltaHistory") || kind.equals("ShowPartitions")
+                    || kind.equals("DescribeColumn")
+                        && ((Product) plan).productElement(2).equals(Boolean.TRUE)) {
+                values((LogicalPlan) plan.children().head());
+            }
+        }
+
+        /** Refuses predicates, partitions and least and greatest values of a masked table. */
+        private void values(LogicalPlan named) {
+            if (!shown(named).equals("UnresolvedTable")
+                    && !shown(named).equals("UnresolvedTableOrView")) {
+                return; // a path, which is refused as such
+            }
+            Seq parts = (Seq) ((Product) named).productElement(0);
+            int count = parts.length();
+            String schema = count == 1 ? current : (String) parts.apply(count - 2);
+            String table = (String) parts.apply(count - 1);
+            if (user.masks(schema, table) != null) {
+                throw user.denied("see values in the history, partitions or statistics of "
+                    + schema + "." + table + ", which has personal fields");
             }
         }
 
@@ -718,7 +776,7 @@ public class PlanGuard {
         private void relation(LogicalRelation relation) {
             Option table = relation.catalogTable();
             if (table.isEmpty()) {
-                if (!(isDeltas && isLog(relation))) {
+                if (!(isDeltas && isOfDelta(relation))) {
                     throw user.denied("read files, databases or other sources outside the catalog");
                 }
                 return;
@@ -757,10 +815,13 @@ public class PlanGuard {
             return true;
         }
 
-        private static boolean isLog(LogicalRelation relation) {
-            return relation.relation() instanceof HadoopFsRelation
-                && ((HadoopFsRelation) relation.relation()).location().getClass().getName()
-                    .equals(DELTA + "DeltaLogFileIndex");
+        /** Whether a relation reads the log of a table, or its change feed. */
+        private static boolean isOfDelta(LogicalRelation relation) {
+            if (!(relation.relation() instanceof HadoopFsRelation)) {
+                return false;
+            }
+            String files = ((HadoopFsRelation) relation.relation()).location().getClass().getName();
+            return files.equals(DELTA + "DeltaLogFileIndex") || CHANGE_FILES.contains(files);
         }
 
         private void expression(Expression expression) {

@@ -17,12 +17,17 @@ import httpx
 import pytest
 import yaml
 from browser import SHOTS, chromium
+from certificates import issue
 from deltalake import DeltaTable
+from guarded import PASSWORD, asked_by_owner
+from shop_lake import ShopLake
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from gold.dbt.results import BuildResult
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.ports import free_port
+from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.users import add_user
 
 ROOT = Path(__file__).parents[2]
 EXPORT = ROOT / "deploy" / "superset" / "dashboard"
@@ -100,6 +105,8 @@ def test_the_connection_uses_the_endpoints_defaults() -> None:
     [database] = read(EXPORT / "databases")
     host, port = (LakeSettings.model_fields[f"sql_{name}"].default for name in ("host", "port"))
     assert database["sqlalchemy_uri"] == f"hive://{host}:{port}/gold"
+    configuration = (ROOT / "deploy" / "superset" / "superset_config.py").read_text()
+    assert f'DATABASE = "{database["sqlalchemy_uri"]}"' in configuration
 
 
 def chart_query(params: Config) -> Config:
@@ -127,11 +134,48 @@ class Superset:
 
 
 @pytest.fixture(scope="module")
+def reader(
+    shop_lake: ShopLake, gold: BuildResult, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LakeSettings]:
+    """The settings of a reader, at an endpoint with roles and TLS."""
+    folder = tmp_path_factory.mktemp("reader")
+    key = issue(folder, "sql")
+    (folder / "sql.key").touch(mode=0o600)
+    (folder / "sql.key").write_bytes(key)
+    own = {
+        "sql_host": "localhost",
+        "sql_tls": True,
+        "sql_tls_certificate_file": folder / "sql.pem",
+        "sql_tls_key_file": folder / "sql.key",
+        "sql_tls_trust_certs_file": folder / "ca.pem",
+    }
+    settings = asked_by_owner(shop_lake.settings, folder).model_copy(update=own)
+    add_user(settings, "rita", PASSWORD, "reader")
+    serving = start_endpoint(shop_lake.spark, settings)
+    yield settings.model_copy(update={"sql_user": "rita"})
+    serving.stop()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the lakehouse, where Superset keeps its state from one start to the next."""
+    return tmp_path_factory.mktemp("superset")
+
+
+@pytest.fixture(scope="module", params=["open endpoint", "reader"])
 def superset(
-    gold: BuildResult, endpoint: LakeSettings, tmp_path_factory: pytest.TempPathFactory
+    gold: BuildResult,
+    endpoint: LakeSettings,
+    reader: LakeSettings,
+    home: Path,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Superset]:
-    """Superset as `make superset` starts it, on the suite's endpoint."""
-    home, port = tmp_path_factory.mktemp("superset"), free_port()
+    """Superset as `make superset` starts it, on an endpoint without passwords or as a reader."""
+    read, port = (reader if request.param == "reader" else endpoint), free_port()
+    login = {"HOST": read.sql_host, "PORT": str(read.sql_port)}
+    if request.param == "reader":
+        login |= {"TLS": "true", "TLS_TRUST_CERTS_FILE": str(read.sql_tls_trust_certs_file)}
+        login |= {"USER": read.sql_user, "PASSWORD_FILE": str(read.sql_password_file)}
     log = (home / "superset.log").open("w")
     process = subprocess.Popen(
         [
@@ -141,7 +185,7 @@ def superset(
         env={
             **os.environ,
             "LAKEHOUSE_HOME": str(home),
-            "LAKEHOUSE_SQL_PORT": str(endpoint.sql_port),
+            **{f"LAKEHOUSE_SQL_{name}": value for name, value in login.items()},
         },
         stdout=log,
         stderr=log,
@@ -158,11 +202,13 @@ def superset(
                     assert process.poll() is None, (home / "superset.log").read_text()
                     client.get("/health").raise_for_status()
             password = (home / "superset" / "password").read_text()
-            assert password not in (home / "superset.log").read_text()
             who = {"username": "admin", "password": password}
             asked = client.post("/api/v1/security/login", json={**who, "provider": "db"})
             client.headers["Authorization"] = f"Bearer {asked.json()['access_token']}"
             yield Superset(client, who)
+            for file in ("superset.log", "superset/superset.db"):
+                for secret in (password, PASSWORD):
+                    assert secret.encode() not in (home / file).read_bytes()
         finally:
             process.terminate()
             process.wait(timeout=60)

@@ -16,6 +16,7 @@ from shop.evaluate import evaluate_recommendations
 
 def assert_recommendations_are_right(lake: ShopLake) -> None:
     lines, users, items = lake.enriched(), lake.current("users"), lake.current("items")
+    pairs = lake.rows("item_affinity", layer=BUILT)
     affinity = {
         (r["item_id"], r["other_item_id"]): (
             r["count_invoices"],
@@ -23,8 +24,11 @@ def assert_recommendations_are_right(lake: ShopLake) -> None:
             r["confidence"],
             r["lift"],
         )
-        for r in lake.rows("item_affinity", layer=BUILT)
+        for r in pairs
     }
+    for r in pairs:
+        names = (items[r["item_id"]]["name"], items[r["other_item_id"]]["name"])
+        assert (r["item_name"], r["other_item_name"]) == names
     assert affinity == gold_model.item_affinity(lines.values(), items)
     similar = ranked(lake, "similar_items", "item_id", "similar_item_id count_invoices traits")
     assert similar == gold_model.similar_items(lines.values(), items.values())

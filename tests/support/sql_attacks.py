@@ -90,6 +90,17 @@ SOURCES = [
     "select * from table_changes_by_path('{quoted}/silver/users_state', 0)",
     "select * from table_changes('silver.quarantine', 0)",
     "select * from table_changes('delta.`{lake}/silver/users_state`', 0)",
+    "select * from table_changes('{quoted}/silver/users_state', 0)",
+    "select * from table_changes('`{lake}/silver/users_state`', 0)",
+    "select * from table_changes('silver.`quarantine', 0)",
+    "select * from table_changes('spark_catalog.bronze.users', 0, 1)",
+    "select * from table_changes('bronze' || '.users', 0)",
+    "select * from table_changes('gold.reward_points', (select max(length(reason)) from "
+    "silver.quarantine))",
+    "select * from table_changes('gold.reward_points', cast(reflect('a', 'b') as int))",
+    "select * from table_changes()",
+    "select * from table_changes(0, 'gold.reward_points')",
+    "select * from gold.reward_points changes from version 0",
     "select * from python_worker_logs()",
     "select * from gold.reward_points with (`readChangeFeed` = 'true', `startingVersion` = 0)",
     "select * from stream gold.reward_points",
@@ -279,7 +290,6 @@ TABLES = [
     "show create table silver.quarantine",
     "show tblproperties silver.quarantine",
     "show partitions silver.quarantine",
-    "show table extended in silver like '*'",
     "show tables in silver like '*' ; select 1",
     "show functions in bronze",
     "show catalogs",
@@ -291,10 +301,17 @@ TABLES = [
 
 # See the statistics of columns or the predicates of changes, which hold values of fields.
 METADATA = [
-    "describe extended gold.reward_points account_id",
-    "show create table gold.reward_points",
-    "describe detail gold.reward_points",
-    "show table extended in gold like '*'",
+    "describe extended silver.users_state first_name",
+    "describe history silver.users_state",
+    "describe history silver.enriched_orders limit 1",
+    "show partitions silver.users_state",
+    "explain describe history silver.users_state",
+    "explain describe detail silver.quarantine",
+    "select * from (describe history gold.reward_points)",
+    "show table extended in bronze like '*'",
+    "show table extended in gold like 'reward_points' partition (a = 1)",
+    "show create table bronze.users as serde",
+    "show tblproperties bronze.users('delta.minReaderVersion')",
 ]
 
 # Names that look like others.
@@ -319,6 +336,9 @@ OF_ANALYSTS = [
     "select * from silver.reconciliation",
     "use silver",
     "show tables in silver",
+    "show table extended in silver like '*'",
+    "describe history silver.reconciliation",
+    "select * from table_changes('silver.users_state', 0)",
     "describe silver.users",
     "explain select * from silver.users_state",
 ]

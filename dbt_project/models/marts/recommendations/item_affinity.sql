@@ -35,6 +35,7 @@ bought as (
 
     select
         counted.item_id,
+        items.name,
         counted.count_invoices
     from counted
     inner join items on counted.item_id = items.item_id
@@ -47,6 +48,8 @@ final as (
     select
         counted.item_id,
         counted.other_item_id,
+        one.name as item_name,
+        other.name as other_item_name,
         counted.count_invoices,
         cast(counted.count_invoices as double) / baskets.count_invoices as support,
         cast(counted.count_invoices as double) / one.count_invoices as confidence,
