@@ -23,6 +23,13 @@ class RoleSettings(BaseModel):
     rows: int = Field(
         default=1_000_000, ge=0, le=2_000_000_000, description="Most rows of a result; 0: all"
     )
+    values: int = Field(
+        default=5_000_000,
+        ge=0,
+        le=2_000_000_000,
+        description="Most values of a result, that is rows times columns, because it is held in "
+        "memory; 0: any number",
+    )
     seconds: int = Field(
         default=600, ge=0, description="Longest time that a statement runs; 0: any"
     )

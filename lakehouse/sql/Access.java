@@ -210,6 +210,17 @@ public class Access {
             return (Collection) ((Map) access.role(this).get("tables")).get(schema);
         }
 
+        /** The most rows that a result with so many columns may have; 0 if any number. */
+        long mostRows(int columns) {
+            long rows = limit("rows");
+            long values = limit("values");
+            if (values == 0) {
+                return rows;
+            }
+            long most = Math.max(1, values / Math.max(1, columns));
+            return rows == 0 ? most : Math.min(rows, most);
+        }
+
         /** A limit of the role; 0 if there is none. */
         long limit(String name) {
             Number found = isOwner() ? null : (Number) access.role(this).get(name);

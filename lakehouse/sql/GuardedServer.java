@@ -467,9 +467,11 @@ public class GuardedServer {
             }
             if (operation instanceof ExecuteStatementOperation) {
                 long end = rows.getStartRowOffset() + size(rows);
-                long most = user.limit("rows");
+                int columns = columns(rows);
+                long most = user.mostRows(columns);
                 if (most > 0 && end > most) {
-                    throw user.denied("read more than " + most + " rows of a result");
+                    throw user.denied("read more than " + most + " rows of a result with "
+                        + columns + (columns == 1 ? " column" : " columns"));
                 }
                 audit.fetched(operation.getHandle(), end);
             }
@@ -482,6 +484,13 @@ public class GuardedServer {
             Object column = ((TColumn) rows.getColumns().get(0)).getFieldValue();
             return ((List) column.getClass().getMethod("getValues", new Class[0])
                 .invoke(column, new Object[0])).size();
+        }
+
+        private static int columns(TRowSet rows) {
+            if (rows.getColumnsSize() > 0 || rows.getRowsSize() == 0) {
+                return rows.getColumnsSize();
+            }
+            return ((TRow) rows.getRows().get(0)).getColValsSize();
         }
 
         private Object call(Method method, Object[] arguments) throws Throwable {

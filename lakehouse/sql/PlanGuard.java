@@ -38,6 +38,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.UnresolvedWith;
 import org.apache.spark.sql.catalyst.plans.logical.View;
+import org.apache.spark.sql.catalyst.plans.logical.WithCTE;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.execution.command.ExplainCommand;
@@ -333,12 +334,8 @@ public class PlanGuard {
                 return tables != null && tables.contains("*") ? plan
                     : only(plan, kind.equals("ShowViews") ? "viewName" : "tableName", tables);
             }
-            long most = user.limit("rows");
-            if (most == 0 || plan instanceof Command) {
-                return plan;
-            }
-            Literal rows = new Literal(new Integer((int) most + 1), DataTypes.IntegerType);
-            return new GlobalLimit(rows, new LocalLimit(rows, plan)); // the excess is noticed
+            long most = user.mostRows(1); // how many columns there are is not known yet
+            return most == 0 || plan instanceof Command ? plan : atMost(most, plan);
         }
 
         /** The rows of a command with certain names in a column. */
@@ -544,7 +541,16 @@ public class PlanGuard {
         }
     }
 
-    /** Puts a projection above each table with personal fields, which everything else reads. */
+    /** One row more than the most, so that the excess is noticed. */
+    private static GlobalLimit atMost(long most, LogicalPlan plan) {
+        Literal rows = new Literal(new Integer((int) most + 1), DataTypes.IntegerType);
+        return new GlobalLimit(rows, new LocalLimit(rows, plan));
+    }
+
+    /**
+     * Puts a projection above each table with personal fields, which everything else reads, and
+     * lets results with many columns have fewer rows.
+     */
     public static class Masking extends Rule {
         private final SparkSession session;
 
@@ -557,7 +563,25 @@ public class PlanGuard {
             if (user == null || user.isOwner()) {
                 return plan;
             }
-            return ((LogicalPlan) plan).resolveOperatorsUp(new Replacing(user));
+            return narrowed(((LogicalPlan) plan).resolveOperatorsUp(new Replacing(user)), user);
+        }
+
+        /** The plan with its limit by `GuardedParser` for the columns that it turns out to have. */
+        private static LogicalPlan narrowed(LogicalPlan plan, Access.User user) {
+            if (plan instanceof WithCTE) {
+                WithCTE with = (WithCTE) plan;
+                return with.copy(narrowed(with.plan(), user), with.cteDefs());
+            }
+            long most = user.mostRows(1);
+            if (most == 0 || !plan.resolved() || !(plan instanceof GlobalLimit)
+                    || !(((GlobalLimit) plan).child() instanceof LocalLimit)
+                    || !((GlobalLimit) plan).limitExpr().semanticEquals(
+                        new Literal(new Integer((int) most + 1), DataTypes.IntegerType))) {
+                return plan;
+            }
+            long narrow = user.mostRows(plan.output().length());
+            return narrow == most ? plan
+                : atMost(narrow, ((LocalLimit) ((GlobalLimit) plan).child()).child());
         }
     }
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from messages import PEOPLE_AND_VISITS, json_message
+from personal import SECRET
 from pyspark.sql import SparkSession
 from quiet_lake import QuietLake
 from silver_lake import SilverLake
@@ -26,6 +27,7 @@ from bronze.upkeep import DAY, DONE
 from lake.settings.settings import load_settings
 from lake.tables.lake import Lake
 from lake.tables.spec import bronze_table
+from lakehouse.erasure.run import forget
 from lakehouse.operate.plan import silver_steps
 from silver.maintenance import Maintenance
 from silver.quarantine import Selection, discard
@@ -192,6 +194,53 @@ def test_what_is_old_and_not_needed_is_deleted(
     wanted.refused = set()
     clean()
     check(lake, wanted)
+
+
+@pytest.mark.nightly
+def test_a_person_is_forgotten_whose_old_visits_are_deleted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What `keep` has deleted does not come back, and what is left is of a pseudonym."""
+    personal = 'name = { type = "string", personal = "keep" }'
+    text = PEOPLE_AND_VISITS.replace("key =", KEPT).format(people=personal, visits="") + VIEW
+    lake = SilverLake(spark, tmp_path / "lake", declared(tmp_path, text))
+    (tmp_path / "secret").touch(mode=0o600)
+    (tmp_path / "secret").write_text(SECRET)
+    lake.settings = lake.settings.model_copy(update={"pseudonym_secret_file": tmp_path / "secret"})
+    for days, first in ((60, 0), (1, 10)):
+        sent = [json_message("people", first + id, id=id, name=f"name{id}") for id in (1, 2)]
+        sent += [json_message("visits", first + n, id=first + n, person=n) for n in (1, 2)]
+        lake.put(sent, NOW - dt.timedelta(days=days))
+        a_day_passes(lake)
+        lake.refine()
+    lake.put([json_message("visits", 20, id=20, person=2)], NOW)
+    a_day_passes(lake)
+    lake.refine()  # which deletes the old visits
+    for topic in lake.topics.topics.values():
+        expire_messages(lake.lake, topic, NOW)
+    assert {row["id"]: row["person"] for row in lake.rows("enriched_visits")} == {
+        11: 1,
+        12: 2,
+        20: 2,
+    }
+    assert {row["entry"] for row in lake.rows("visits", layer="bronze")} == {11, 12, 20}
+
+    proof = forget(spark, lake.lake, "1", lambda *_: True, reason="asked for")
+    assert proof is not None
+    assert [part.where for part in proof.search() if part.found] == []
+
+    def is_right() -> None:
+        visits = {row["id"]: row["person"] for row in lake.rows("enriched_visits")}
+        someone = visits.pop(11)
+        assert someone not in (1, 2)
+        assert visits == {12: 2, 20: 2}
+        view = {r["person"]: r["visits"] for r in lake.table("visited").collect()}
+        assert view == {2: 2, someone: 1}
+        assert {row["entry"] for row in lake.rows("visits", layer="bronze")} == {11, 12, 20}
+
+    is_right()
+    rebuild(spark, lake.lake)
+    is_right()
 
 
 def test_messages_that_are_not_read_hold_back_those_of_their_age_only(tmp_path: Path) -> None:

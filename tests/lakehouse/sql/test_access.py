@@ -654,15 +654,22 @@ def gone(client: Any, operation: Any) -> bool:
 def test_limits_of_rows_time_and_statements_are_kept(
     guarded: LakeSettings, shop_lake: ShopLake
 ) -> None:
-    few = {"reader": {"rows": 10, "seconds": 5, "statements": 1}}
+    few = {"reader": {"rows": 10, "values": 40, "seconds": 5, "statements": 1}}
     own = {"sql_port": free_port(), "sql_roles": load_settings(sql_roles=few).sql_roles}
     settings = guarded.model_copy(update=own)
     serving = start_endpoint(shop_lake.spark, settings)
     try:
         rita = settings.model_copy(update={"sql_user": "rita"})
         assert len(query_endpoint(rita, "select * from range(10)")[1]) == 10
-        with pytest.raises(SqlError, match="The role 'reader' may not read more than 10 rows"):
+        with pytest.raises(SqlError, match="may not read more than 10 rows of a result with 1 col"):
             query_endpoint(rita, "select * from range(11)")
+        # A row that is not read is not computed either, and takes no memory.
+        seventh = "if(id > 6, raise_error('computed'), id)"
+        wide = f"select id, id, id, id, id, id, id, {seventh} as last from range"
+        assert len(query_endpoint(rita, f"{wide}(5)")[1]) == 5
+        for sql in (f"{wide}(99)", f"with w as (from range(99)) {wide.replace('range', 'w')}"):
+            with pytest.raises(SqlError, match="may not read more than 5 rows of a result with 8"):
+                query_endpoint(rita, sql)
         reader = serving.reader  # of the console
         assert (reader.most_rows, reader.most_seconds) == (10, 5)
         found = reader.run(shop_lake.topics, [], "a", "select 'x' as audited", "10.1.2.3")
