@@ -18,14 +18,14 @@ from pyspark.sql import SparkSession
 from shop_lake import ShopLake
 
 from bronze.ingest import ingest
-from lake.settings.settings import LakeSettings, load_settings
+from lake.settings.settings import LakeSettings
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
 from lakehouse.messages.publish import create_topics
 from lakehouse.operate.backup import ATTEMPTS, back_up, release_backup
 from lakehouse.operate.backup_store import BackupStore
 from lakehouse.operate.moment import Moment
-from lakehouse.operate.restore import read_backup, require_empty, restore
+from lakehouse.operate.restore import read_backup, restore
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.ports import free_port
 from lakehouse.sql.users import add_user, read_users
@@ -211,12 +211,3 @@ def test_what_a_backup_holds_keeps_and_refuses(
 
 def _pin(made: Any, topic: str) -> str:
     return f"lakehouse-{made.backup.readers[topic]}-backup-{made.backup.id}"
-
-
-def test_a_lake_in_a_bucket_is_refused(tmp_path: Path) -> None:
-    lake = Lake(load_settings(home=tmp_path / "home", lake="s3://bucket/lake"))
-    with pytest.raises(SettingsError, match="`lakehouse backup` does not support a lake on S3"):
-        back_up(lake, tmp_path / "backup", tmp_path)
-    with pytest.raises(SettingsError, match="`lakehouse restore` does not support a lake on S3"):
-        require_empty(lake.settings)
-    assert not (tmp_path / "backup").exists()

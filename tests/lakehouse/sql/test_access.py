@@ -883,7 +883,11 @@ NAMED_TABLE = re.compile(r"\b(from|join|into|table|view|using)\s+[a-z_][\w.]*", 
 @pytest.mark.nightly
 @pytest.mark.parametrize("user", ["rita", "ana"])
 def test_the_statements_of_sparks_own_tests_show_and_change_nothing_forbidden(
-    guarded: LakeSettings, connect: Connect, first_names: re.Pattern[str], user: str
+    guarded: LakeSettings,
+    connect: Connect,
+    shop_lake: ShopLake,
+    first_names: re.Pattern[str],
+    user: str,
 ) -> None:
     """Half of the statements name tables of the lake instead of those of Spark's tests."""
     draw = random.Random(7)
@@ -891,17 +895,31 @@ def test_the_statements_of_sparks_own_tests_show_and_change_nothing_forbidden(
     def renamed(named: re.Match[str]) -> str:
         return f"{named[1]} {draw.choice(GRAMMAR['table'])}"
 
-    owner, attacker = connect("olga"), connect(user, database="gold")
+    brief = load_settings(sql_roles={role: {"seconds": 10} for role in ("reader", "analyst")})
+    own = {"sql_port": free_port(), "sql_roles": brief.sql_roles}
+    settings = guarded.model_copy(update=own)
+    owner, ran = connect("olga"), 0
     before = state(guarded, owner)
-    ran = 0
-    for sql in draw.sample(spark_inputs(), SPARK_INPUTS):
-        tried = NAMED_TABLE.sub(renamed, sql) if draw.random() < 0.5 else sql
-        found = harmless(tried, attacker)
-        ran += bool(found)
-        assert not {*first_names.findall(str(found))} - {*first_names.findall(tried)}, tried
+    serving = start_endpoint(shop_lake.spark, settings)
+    try:
+        attacker = hive.connect(
+            *("127.0.0.1", settings.sql_port),
+            username=user,
+            database="gold",
+            password=PASSWORD,
+            auth="LDAP",
+        )
+        for sql in draw.sample(spark_inputs(), SPARK_INPUTS):
+            tried = NAMED_TABLE.sub(renamed, sql) if draw.random() < 0.5 else sql
+            found = harmless(tried, attacker)
+            ran += bool(found)
+            assert not {*first_names.findall(str(found))} - {*first_names.findall(tried)}, tried
+        assert rows(attacker, "select count(*) from gold.reward_points")[0][0] > 0
+        attacker.close()
+    finally:
+        serving.stop()
     assert ran > SPARK_INPUTS / 10
     assert state(guarded, owner) == before
-    assert rows(attacker, "select count(*) from gold.reward_points")[0][0] > 0
 
 
 @pytest.mark.nightly
