@@ -291,6 +291,7 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
     return_to_a_savepoint(project, marts)
     if example == "bank":
         plan_and_change(project)
+        rebuild_with_a_new_field(project)
         forget_a_customer(project)
     if example == "people":
         forget_one_of_the_people(project)
@@ -390,6 +391,36 @@ def plan_and_change(project: Project) -> None:
     after = {table: found(project, table) for table in BANK}
     assert after == before, "all credits are above 0"
     assert project.run("plan").endswith("Nothing will change.\n")
+
+
+def rebuild_with_a_new_field(project: Project) -> None:
+    """A field that was sent before it was declared is in the rebuilt table, and what it feeds."""
+    account = project.sample("accounts")[0]
+    id, before = account["account_id"], {table: found(project, table) for table in BANK}
+
+    def landed() -> int:
+        return len(project.rows("bronze.accounts"))
+
+    with project.up():
+        more = landed() + 1
+        sent = {**account, "district_id": int(account["district_id"]), "branch": "north"}
+        project.send("accounts", id, sent)
+        until(lambda: landed() == more, "the message with the field")
+        until(lambda: "up to date" in project.run("status"), "silver")
+    topics = project.folder / "topics.toml"
+    topics.write_text(
+        topics.read_text().replace('frequency = "string"', f'frequency = "string"\n{BRANCH}')
+    )
+    with project.up("--rebuild"):
+        project.run("gold", "--available-now")
+    branches = {row["account_id"]: row["branch"] for row in project.rows("silver.accounts_state")}
+    assert branches == {**dict.fromkeys(branches), id: "north"}
+    joined = project.rows("silver.enriched_transactions")
+    seen = {(row["account_id"], row["account"]["branch"]) for row in joined if row["account"]}
+    assert (id, "north") in seen
+    assert {branch for other, branch in seen if other != id} == {None}
+    assert {table: found(project, table) for table in BANK} == before
+    assert "rebuilt" not in project.run("plan")
 
 
 def return_to_a_savepoint(project: Project, marts: dict[str, str]) -> None:

@@ -1,6 +1,7 @@
 """A project that `lakehouse init` has made, and the commands that users run in it."""
 
 import csv
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from live_shop import until
 
+from lake.settings.settings import load_settings
 from lakehouse.runtime.ports import free_port
 
 LAKEHOUSE = Path(sys.executable).with_name("lakehouse")
@@ -76,12 +78,16 @@ class Project:
         return done.stdout + done.stderr if both else done.stdout or done.stderr
 
     @contextmanager
-    def up(self) -> Iterator[None]:
+    def up(self, *options: str) -> Iterator[None]:
         """Run `lakehouse up` during the block, and stop it with Ctrl-C."""
         said = self.folder / "up.log"
         with said.open("w") as log:
             running = subprocess.Popen(
-                [self.lakehouse, "up"], cwd=self.folder, env=self.env, stdout=log, stderr=log
+                [self.lakehouse, "up", *options],
+                cwd=self.folder,
+                env=self.env,
+                stdout=log,
+                stderr=log,
             )
         try:
             until(lambda: "Running." in said.read_text() or running.poll() is not None, "`up`")
@@ -90,6 +96,15 @@ class Project:
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(SECONDS)
+
+    def send(self, topic: str, key: str, payload: dict[str, Any]) -> None:
+        """Send a message to the running broker, whatever the topic file declares."""
+        address = self.env["LAKEHOUSE_PULSAR_URL"]
+        settings = load_settings(pulsar_url=address)
+        client = settings.connection.client()
+        producer = client.create_producer(settings.full_topic(topic))
+        producer.send(json.dumps(payload).encode(), partition_key=key)
+        client.close()
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of a table as readers of its path see them."""
