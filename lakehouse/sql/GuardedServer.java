@@ -274,6 +274,9 @@ public class GuardedServer {
 
         // By name of a user: how many calls are about to run a statement.
         private static final Map STARTING = new ConcurrentHashMap();
+        // And how many wait until others of him have ended.
+        private static final Map WAITING = new ConcurrentHashMap();
+        private static final int MOST_WAITING = 16;
 
         private final SparkSQLCLIService cli;
         private final Access access;
@@ -414,21 +417,35 @@ public class GuardedServer {
 
         /** Counts a statement of a user, which waits while as many run as he may run at a time. */
         private AtomicInteger begin(Access.User user) throws InterruptedException {
-            STARTING.putIfAbsent(user.name, new AtomicInteger());
-            AtomicInteger starting = (AtomicInteger) STARTING.get(user.name);
+            AtomicInteger starting = count(STARTING, user);
+            AtomicInteger waiting = count(WAITING, user);
             long most = user.limit("statements");
             long end = latestBegin(user);
-            while (System.currentTimeMillis() < end) {
-                synchronized (starting) {
-                    if (most == 0 || starting.get() + running(user) < most) {
-                        starting.incrementAndGet();
-                        return starting;
+            try {
+                boolean mayWait = waiting.incrementAndGet() <= MOST_WAITING;
+                while (System.currentTimeMillis() < end) {
+                    synchronized (starting) {
+                        if (most == 0 || starting.get() + running(user) < most) {
+                            starting.incrementAndGet();
+                            return starting;
+                        }
                     }
+                    if (!mayWait) { // each that waits takes a thread
+                        throw user.denied("run more than " + most + " statements at a time, while "
+                            + MOST_WAITING + " others wait");
+                    }
+                    Thread.sleep(LOOK_MILLIS);
                 }
-                Thread.sleep(LOOK_MILLIS);
+            } finally {
+                waiting.decrementAndGet();
             }
             throw user.denied("run more than " + most + " statements at a time, and those before "
                 + "this one have not ended within " + user.limit("seconds") + " seconds");
+        }
+
+        private static AtomicInteger count(Map counts, Access.User user) {
+            counts.putIfAbsent(user.name, new AtomicInteger());
+            return (AtomicInteger) counts.get(user.name);
         }
 
         /** Until when a statement that is asked for now may wait. */

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -654,7 +654,7 @@ def gone(client: Any, operation: Any) -> bool:
 def test_limits_of_rows_time_and_statements_are_kept(
     guarded: LakeSettings, shop_lake: ShopLake
 ) -> None:
-    few = {"reader": {"rows": 10, "values": 40, "seconds": 5, "statements": 1}}
+    few = {"reader": {"rows": 10, "values": 40, "seconds": 8, "statements": 1}}
     own = {"sql_port": free_port(), "sql_roles": load_settings(sql_roles=few).sql_roles}
     settings = guarded.model_copy(update=own)
     serving = start_endpoint(shop_lake.spark, settings)
@@ -671,7 +671,7 @@ def test_limits_of_rows_time_and_statements_are_kept(
             with pytest.raises(SqlError, match="may not read more than 5 rows of a result with 8"):
                 query_endpoint(rita, sql)
         reader = serving.reader  # of the console
-        assert (reader.most_rows, reader.most_seconds) == (10, 5)
+        assert (reader.most_rows, reader.most_seconds) == (10, 8)
         found = reader.run(shop_lake.topics, [], "a", "select 'x' as audited", "10.1.2.3")
         assert isinstance(found, Answer)
         assert found.rows == [["x"]]
@@ -681,19 +681,25 @@ def test_limits_of_rows_time_and_statements_are_kept(
         slow = "select count(*) from range(1000000000000) where hash(id) = 7"
         with pytest.raises(SqlError, match=r"(?i)time|cancel"):
             query_endpoint(rita, slow)
-        connection = hive.connect(
-            "127.0.0.1", settings.sql_port, username="rita", password=PASSWORD, auth="LDAP"
-        )
-        client, session = calls(connection)
+        connections = [
+            hive.connect(
+                "127.0.0.1", settings.sql_port, username="rita", password=PASSWORD, auth="LDAP"
+            )
+            for _ in range(18)
+        ]
+        client, session = calls(connections[0])
         asked = client.ExecuteStatement(ttypes.TExecuteStatementReq(session, slow, runAsync=True))
         assert asked.status.statusCode == ttypes.TStatusCode.SUCCESS_STATUS
-        with ThreadPoolExecutor(1) as pool:  # another of hers waits until the first has ended
-            waiting = pool.submit(query_endpoint, rita, "select 1")
+        with ThreadPoolExecutor(17) as pool:  # sixteen of hers wait until the first has ended
+            waiting = [pool.submit(rows, each, "select 1") for each in connections[1:]]
+            [refused] = wait(waiting, return_when=FIRST_COMPLETED).done
+            assert "than 1 statements at a time, while 16 others wait" in str(refused.exception())
             assert query_endpoint(settings, "select 2")[1] == [(2,)]
-            assert not waiting.done()
             client.CancelOperation(ttypes.TCancelOperationReq(asked.operationHandle))
-            assert waiting.result(60)[1] == [(1,)]
-        connection.close()
+            assert not wait(waiting, 60).not_done
+            assert [each.result() for each in waiting if each is not refused] == [[(1,)]] * 16
+        for each in connections:
+            each.close()
         tracker = shop_lake.spark.sparkContext.statusTracker()
         until(lambda: not tracker.getActiveJobsIds())
     finally:
