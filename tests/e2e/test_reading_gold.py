@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from browser import SHOTS, chromium
 from deltalake import DeltaTable
+from guarded import asked_by_owner
 from shop_lake import ShopLake
 
 from gold.dbt.results import BuildResult
@@ -24,7 +25,10 @@ from lake.tables.lake import Lake
 from lakehouse.report import write_report
 from lakehouse.runtime.ports import free_port
 from lakehouse.sql.connect import spark_connect
+from lakehouse.sql.endpoint import start_endpoint
+from lakehouse.sql.users import add_user
 
+WORD = "without-blanks-for-beeline"  # pragma: allowlist secret
 TEXT = (Path(__file__).parents[2] / "docs" / "reading-gold.md").read_text()
 RECIPES = dict(
     re.findall(r"^## (.+)\n(?:(?!##).*\n)*?```(?:python|sh)\n((?:.*\n)*?)```", TEXT, re.M)
@@ -94,6 +98,34 @@ def test_beeline_reads_gold(endpoint: LakeSettings, coupons: dict[str, int]) -> 
     out = run(["bash", "-euc", recipe("beeline", endpoint)], PATH=tools)
     header, *rows = csv.reader(out.splitlines())
     assert header == ["reason", "count(1)"]
+    assert {reason: int(count) for reason, count in rows} == coupons
+
+
+@pytest.fixture(scope="module")
+def reader(shop_lake: ShopLake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeSettings]:
+    """An endpoint with roles, and the file of the password of the reader `rita`."""
+    settings = asked_by_owner(shop_lake.settings, tmp_path_factory.mktemp("reader"))
+    assert settings.sql_password_file
+    settings.sql_password_file.write_text(WORD)
+    add_user(settings, "rita", WORD, "reader")
+    serving = start_endpoint(shop_lake.spark, settings)
+    yield settings
+    serving.stop()
+
+
+def test_a_reader_reads_gold_with_the_same_recipes(
+    reader: LakeSettings, coupons: dict[str, int]
+) -> None:
+    names: dict[str, Any] = {}
+    login = f"hive://rita:{WORD}@127.0.0.1:{reader.sql_port}/gold?auth=LDAP"
+    plain = f'"hive://127.0.0.1:{reader.sql_port}/gold"'
+    exec(recipe("SQLAlchemy", reader).replace(plain, repr(login)), names)  # noqa: S102
+    assert dict(names["reasons"]) == coupons
+    names["engine"].dispose()
+    tools = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    login = f"-n rita -w '{reader.sql_password_file}'"
+    out = run(["bash", "-euc", recipe("beeline", reader).replace("-n me", login)], PATH=tools)
+    _, *rows = csv.reader(out.splitlines())
     assert {reason: int(count) for reason, count in rows} == coupons
 
 

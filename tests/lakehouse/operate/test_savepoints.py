@@ -3,19 +3,21 @@
 The lake is restored to a savepoint and catches up again, and silver is rebuilt.
 """
 
+import datetime as dt
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from live_shop import LiveShop, assert_right, until
-from messages import user
+from messages import item, order, user
 from pyspark.sql import SparkSession
 from shop_lake import ShopLake
-from topic import events
+from topic import declared, events
 
+from bronze.expiry import expire_messages
 from bronze.ingest import ingest
-from lake.settings.settings import LakeSettings
+from lake.settings.settings import SHOP_TOPICS, LakeSettings
 from lake.streams.job import await_streams
 from lake.streams.supervisor import Stream
 from lake.tables.lake import Lake
@@ -89,6 +91,37 @@ def test_a_savepoint_ignores_partitions_that_silver_has_not_read(lake: ShopLake)
         for name in ("users", "orders"):
             for partition in admin.partitions(lake.settings.full_topic(name)):
                 assert not [s for s in admin.state(partition).cursors if "early" in s]
+
+
+@pytest.mark.nightly
+def test_a_restore_brings_back_messages_that_have_been_deleted_by_age(
+    spark: SparkSession, broker: Broker, settings: LakeSettings, tmp_path: Path
+) -> None:
+    kept = SHOP_TOPICS.read_text().replace('kind = "events"', 'kind = "events"\nkeep = "30 days"')
+    lake = ShopLake(spark, settings, declared(tmp_path, kept))
+    create_topics(lake.lake)
+    lake.send("users", [(1, user(1))])
+    lake.send("items", [(7, item(7))])
+    lake.send("orders", [(n, order(n, 1, 1, 7)) for n in range(9)])
+    lake.catch_up()
+    lake.send("users", [(1, user(1, lastName="Later"))])
+    lake.catch_up()  # so that silver's stream is past the orders
+    before = {table: rows(lake, table) for table in ("bronze.orders", "silver.enriched_orders")}
+    assert [len(found) for found in before.values()] == [9, 9]
+    savepoints.create(lake.lake, "before")
+
+    def delete_old() -> int:
+        in_forty_days = dt.datetime.now(dt.timezone.utc) + dt.timedelta(days=40)
+        return expire_messages(lake.lake, lake.topics.topics["orders"], in_forty_days)
+
+    assert delete_old() == 9
+    assert rows(lake, "bronze.orders") == []
+    savepoints.restore(lake.spark, lake.lake, "before")
+    lake.catch_up()
+    assert {table: rows(lake, table) for table in before} == before
+    savepoints.drop(lake.lake, "before")
+    assert delete_old() == 9
+    assert rows(lake, "bronze.orders") == []
 
 
 @pytest.mark.nightly

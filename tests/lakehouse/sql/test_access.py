@@ -300,7 +300,7 @@ def test_an_analyst_sees_silver_as_gold_does(connect: Connect, shop_lake: ShopLa
     ):
         assert (last, first, mail) == (current[id]["last_name"], None, None)
     feed = rows(ana, "select first_name, _change_type from table_changes('silver.users_state', 0)")
-    assert {name for name, _ in feed} == {"***"}
+    assert "***" in {name for name, _ in feed} <= {"***", None}
     assert {kind for _, kind in feed} >= {"insert"}
     assert rows(ana, "describe history silver.reconciliation limit 1")
     assert "from" in rows(ana, "show create table silver.users")[0][0].lower()
