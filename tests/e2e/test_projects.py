@@ -302,7 +302,6 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
             row["event_id"]: row["purchase_event_id"] for row in joined
         }.items() >= followed.items()
         assert any(followed.values())
-        forget_a_visitor(project)
 
 
 def test_the_sinks_of_the_bank_fill_topics_and_a_database(
@@ -483,17 +482,6 @@ def forget_one_of_the_people(project: Project) -> None:
     assert {part["found"] for part in json.loads(said)} == {0}
     assert int(person) not in {row["id"] for row in project.rows("silver.people_state")}
     assert int(person) not in {row["id"] for row in project.rows("silver.favourites")}
-
-
-def forget_a_visitor(project: Project) -> None:
-    """Clicks name users, of whom the sample has none; the clicks stay, of a pseudonym."""
-    visitor = next(row["user_id"] for row in project.sample("clicks") if row["kind"] == "purchase")
-    before = found(project, "gold.conversion")
-    said = project.run("forget", visitor, "--reason", "asked", "--yes", "--format", "json")
-    assert {part["found"] for part in json.loads(said)} == {0}
-    assert found(project, "gold.conversion") == before
-    joined = project.rows("silver.purchases_after_clicks")
-    assert int(visitor) not in {row["user_id"] for row in joined}
 
 
 def test_two_projects_run_side_by_side_and_keep_their_ports(tmp_path: Path) -> None:
