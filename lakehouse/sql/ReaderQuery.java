@@ -65,7 +65,9 @@ public class ReaderQuery {
             begin(id);
             context.setJobGroup(id, "A statement of the console", true);
             context.setLocalProperty("spark.scheduler.pool", user.role);
-            collect(open(user).sql(statement), most, found);
+            Dataset result = open(user).sql(statement);
+            long allowed = user.mostRows(result.columns().length);
+            collect(result, allowed == 0 ? most : (int) Math.min(most, allowed), found);
         } catch (Throwable error) {
             message = String.valueOf(error); // with its class, by which the audit knows a refusal
             found.clear();

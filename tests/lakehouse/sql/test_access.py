@@ -69,9 +69,9 @@ def connect(guarded: LakeSettings) -> Iterator[Connect]:
     """A function that connects a user, until the end of the test."""
     opened = []
 
-    def connecting(user: str, **options: Any) -> Any:
+    def connecting(user: str, port: int = guarded.sql_port, **options: Any) -> Any:
         connection = hive.connect(
-            "127.0.0.1", guarded.sql_port, username=user, password=PASSWORD, auth="LDAP", **options
+            "127.0.0.1", port, username=user, password=PASSWORD, auth="LDAP", **options
         )
         opened.append(connection)
         return connection
@@ -652,7 +652,7 @@ def gone(client: Any, operation: Any) -> bool:
 
 
 def test_limits_of_rows_time_and_statements_are_kept(
-    guarded: LakeSettings, shop_lake: ShopLake
+    guarded: LakeSettings, connect: Connect, shop_lake: ShopLake
 ) -> None:
     few = {"reader": {"rows": 10, "values": 40, "seconds": 8, "statements": 1}}
     own = {"sql_port": free_port(), "sql_roles": load_settings(sql_roles=few).sql_roles}
@@ -675,18 +675,16 @@ def test_limits_of_rows_time_and_statements_are_kept(
         found = reader.run(shop_lake.topics, [], "a", "select 'x' as audited", "10.1.2.3")
         assert isinstance(found, Answer)
         assert found.rows == [["x"]]
+        cut = reader.run(shop_lake.topics, [], "c", f"{wide}(99)", "")
+        assert isinstance(cut, Answer)
+        assert (len(cut.rows), cut.is_cut) == (5, True)
         refused = reader.run(shop_lake.topics, [], "b", "drop table gold.reward_points", "")
         assert isinstance(refused, Refusal)
         assert "The role 'reader' may not run DropTable" in refused.why
         slow = "select count(*) from range(1000000000000) where hash(id) = 7"
         with pytest.raises(SqlError, match=r"(?i)time|cancel"):
             query_endpoint(rita, slow)
-        connections = [
-            hive.connect(
-                "127.0.0.1", settings.sql_port, username="rita", password=PASSWORD, auth="LDAP"
-            )
-            for _ in range(18)
-        ]
+        connections = [connect("rita", settings.sql_port) for _ in range(18)]
         client, session = calls(connections[0])
         asked = client.ExecuteStatement(ttypes.TExecuteStatementReq(session, slow, runAsync=True))
         assert asked.status.statusCode == ttypes.TStatusCode.SUCCESS_STATUS
@@ -698,8 +696,6 @@ def test_limits_of_rows_time_and_statements_are_kept(
             client.CancelOperation(ttypes.TCancelOperationReq(asked.operationHandle))
             assert not wait(waiting, 60).not_done
             assert [each.result() for each in waiting if each is not refused] == [[(1,)]] * 16
-        for each in connections:
-            each.close()
         tracker = shop_lake.spark.sparkContext.statusTracker()
         until(lambda: not tracker.getActiveJobsIds())
     finally:
@@ -711,6 +707,7 @@ def test_limits_of_rows_time_and_statements_are_kept(
     )[1]
     assert audited == [
         ("done", "reader", "10.1.2.3", "select ? as audited", 1),
+        ("done", "reader", "", re.sub(r"\b\d+\b|'\w+'", "?", f"{wide}(99)"), 5),
         ("refused", "reader", "", "drop table gold.reward_points", 0),
     ]
 
@@ -908,20 +905,13 @@ def test_the_statements_of_sparks_own_tests_show_and_change_nothing_forbidden(
     before = state(guarded, owner)
     serving = start_endpoint(shop_lake.spark, settings)
     try:
-        attacker = hive.connect(
-            *("127.0.0.1", settings.sql_port),
-            username=user,
-            database="gold",
-            password=PASSWORD,
-            auth="LDAP",
-        )
+        attacker = connect(user, settings.sql_port, database="gold")
         for sql in draw.sample(spark_inputs(), SPARK_INPUTS):
             tried = NAMED_TABLE.sub(renamed, sql) if draw.random() < 0.5 else sql
             found = harmless(tried, attacker)
             ran += bool(found)
             assert not {*first_names.findall(str(found))} - {*first_names.findall(tried)}, tried
         assert rows(attacker, "select count(*) from gold.reward_points")[0][0] > 0
-        attacker.close()
     finally:
         serving.stop()
     assert ran > SPARK_INPUTS / 10
