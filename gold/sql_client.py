@@ -125,6 +125,21 @@ def credentials(settings: LakeSettings) -> tuple[str, str]:
     return settings.sql_user, hide(secret.get_secret_value()) if secret else ANY_PASSWORD
 
 
+def client_environment(settings: LakeSettings) -> dict[str, str]:
+    """The variables by which another program connects to the endpoint as we do.
+
+    For dbt and Superset. The password is left out, because each takes it in a way of its own.
+    """
+    trust = settings.sql_tls_trust_certs_file
+    return {
+        "LAKEHOUSE_SQL_HOST": settings.sql_host,
+        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
+        "LAKEHOUSE_SQL_TLS": str(settings.sql_tls).lower(),
+        "LAKEHOUSE_SQL_USER": settings.sql_user,
+        **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
+    }
+
+
 def tls_context(trust: Path | None) -> ssl.SSLContext:
     """The TLS context with which a client verifies the endpoint, by authority and by host name.
 

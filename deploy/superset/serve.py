@@ -19,7 +19,7 @@ from typing import Annotated
 
 import typer
 
-from gold.sql_client import endpoint_running
+from gold.sql_client import client_environment, endpoint_running
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings, load_settings
 from lake.streams.command import exit_with
@@ -65,7 +65,7 @@ def serve(
     listen = ["--bind", f"127.0.0.1:{port}", "--threads", "8", "--no-control-socket"]
     patience = ["--timeout", "120", "--graceful-timeout", "5"]  # slow to load, quick to stop
     command = [str(gunicorn), *listen, *patience, "superset.app:create_app()"]
-    own = {**_environment(state), **_login(settings)}
+    own = {**_environment(state), **client_environment(settings), **_password(settings)}
     os.execve(gunicorn, command, own)  # noqa: S606 - no shell is wanted
 
 
@@ -115,21 +115,14 @@ def _environment(state: Path) -> dict[str, str]:
     }
 
 
-def _login(settings: LakeSettings) -> dict[str, str]:
-    """What `superset_config.py` reads: how Superset connects to the endpoint, and as whom."""
-    found = {
-        "HOST": settings.sql_host,
-        "PORT": str(settings.sql_port),
-        "TLS": "true" if settings.sql_tls else "false",
-        "USER": settings.sql_user,
-    }
-    if settings.sql_tls_trust_certs_file:
-        found["TLS_TRUST_CERTS_FILE"] = str(settings.sql_tls_trust_certs_file.expanduser())
+def _password(settings: LakeSettings) -> dict[str, str]:
+    """The variable with the password, or with its file, of which a new content is used at once."""
     if settings.sql_password_file:
-        found["PASSWORD_FILE"] = str(settings.sql_password_file.expanduser().resolve())
-    elif settings.sql_password:
-        found["PASSWORD"] = settings.sql_password.get_secret_value()
-    return {f"LAKEHOUSE_SQL_{name}": value for name, value in found.items()}
+        file = settings.sql_password_file.expanduser().resolve()
+        return {"LAKEHOUSE_SQL_PASSWORD_FILE": str(file)}
+    if settings.sql_password:
+        return {"LAKEHOUSE_SQL_PASSWORD": settings.sql_password.get_secret_value()}
+    return {}
 
 
 def _zip(bundle: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gold.dbt.project import DbtProject
-from gold.sql_client import ANY_PASSWORD, TRUST_ENV, credentials
+from gold.sql_client import ANY_PASSWORD, client_environment, credentials
 from lake.settings.environment import plain_environment
 from lake.settings.settings import LakeSettings
 from lake.topics.topic_file import load_topics
@@ -144,17 +144,12 @@ def dbt_environment(settings: LakeSettings, target: Path, schema: str) -> dict[s
     endpoint. The password is a variable, because all users of a machine can see arguments. The
     variable has the prefix that dbt keeps out of its logs and artifacts.
     """
-    user, password = credentials(settings)
-    trust = settings.sql_tls_trust_certs_file
+    _, password = credentials(settings)
     secret = {"DBT_ENV_SECRET_LAKEHOUSE_SQL_PASSWORD": password}
     return {
         **plain_environment("DBT_"),
         **(secret if password != ANY_PASSWORD else {}),  # dbt would mask this word everywhere
-        **({TRUST_ENV: str(trust.expanduser().resolve())} if trust else {}),
-        "LAKEHOUSE_SQL_HOST": settings.sql_host,
-        "LAKEHOUSE_SQL_PORT": str(settings.sql_port),
-        "LAKEHOUSE_SQL_TLS": str(settings.sql_tls).lower(),
-        "LAKEHOUSE_SQL_USER": user,
+        **client_environment(settings),
         "LAKEHOUSE_DBT_SCHEMA": schema,
         "LAKEHOUSE_DECLARED_TOPICS": " ".join(load_topics(settings.topics).topics),
         "DBT_TARGET_PATH": str(target),

@@ -8,7 +8,7 @@ client looks, so no configuration, log or table contains them.
 import errno
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -204,7 +204,7 @@ def open_file(settings: LakeSettings, place: Place) -> NativeFile:
 
 
 def source_files(
-    settings: LakeSettings, place: Place, names: Iterable[str]
+    settings: LakeSettings, place: Place, names: Sequence[str]
 ) -> dict[str, SourceFile]:
     """The files with these names below a place.
 
@@ -212,22 +212,21 @@ def source_files(
         FileNotFoundError: one does not exist any more.
     """
     files, path = _files(settings, place)
-    return _sources(files, {name: f"{path}/{name}" for name in names})
+    return dict(zip(names, _sources(files, [f"{path}/{name}" for name in names]), strict=True))
 
 
 def local_file(path: Path) -> SourceFile:
     """A file of this machine. Raises FileNotFoundError if it does not exist."""
-    return _sources(LocalFileSystem(), {"": str(path)})[""]
-
-
-def _sources(files: FileSystem, paths: dict[str, str]) -> dict[str, SourceFile]:
-    found = {}
-    infos = files.get_file_info([*paths.values()])
-    for (name, path), info in zip(paths.items(), infos, strict=True):
-        if info.type != FileType.File:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        found[name] = SourceFile(files, path, info.size, info.mtime_ns)
+    [found] = _sources(LocalFileSystem(), [str(path)])
     return found
+
+
+def _sources(files: FileSystem, paths: list[str]) -> list[SourceFile]:
+    found = files.get_file_info(paths)  # of all at once, as a bucket takes its time for each
+    for each in found:
+        if each.type != FileType.File:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), each.path)
+    return [SourceFile(files, each.path, each.size, each.mtime_ns) for each in found]
 
 
 def copy_in(settings: LakeSettings, source: Path, place: Place) -> None:

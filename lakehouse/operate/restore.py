@@ -170,9 +170,9 @@ def _copy_out(settings: LakeSettings, store: BackupStore, backup: Backup, stage:
         stage.mkdir(parents=True)
         write_durably(stage / BEGUN_IN, settings.tables)
     for full_name, stored in backup.files.items():
-        name = full_name.removeprefix(LAKE)
-        if name == full_name:
+        if not full_name.startswith(LAKE):
             continue
+        name = full_name.removeprefix(LAKE)
         if in_bucket(settings) and not name.startswith(checkpoints):
             store.copy(full_name, stored, stage / VERIFIED)
             copy_in(settings, stage / VERIFIED, f"{settings.tables}/{name}")

@@ -165,8 +165,9 @@ public class PlanGuard {
             + "ShowDeltaPartitionsCommand ShowDeltaTableColumnsCommand",
     });
 
-    /** The files of a change feed, as Delta reads them for a relation that has been checked. */
-    private static final Set CHANGE_FILES = names(new String[] {
+    /** Which files Delta reads for a relation that has been checked: its log and its changes. */
+    private static final Set DELTA_FILES = names(new String[] {
+        DELTA, "DeltaLogFileIndex",
         DELTA + "files.", "CdcAddFileIndex TahoeChangeFileIndex TahoeRemoveFileIndex",
     });
 
@@ -198,7 +199,7 @@ public class PlanGuard {
         Set found = new HashSet(PARSED_PLANS);
         found.addAll(PARSED_EXPRESSIONS);
         found.addAll(ANALYSED_PLANS);
-        found.addAll(CHANGE_FILES);
+        found.addAll(DELTA_FILES);
         return found;
     }
 
@@ -841,11 +842,8 @@ public class PlanGuard {
 
         /** Whether a relation reads the log of a table, or its change feed. */
         private static boolean isOfDelta(LogicalRelation relation) {
-            if (!(relation.relation() instanceof HadoopFsRelation)) {
-                return false;
-            }
-            String files = ((HadoopFsRelation) relation.relation()).location().getClass().getName();
-            return files.equals(DELTA + "DeltaLogFileIndex") || CHANGE_FILES.contains(files);
+            return relation.relation() instanceof HadoopFsRelation && DELTA_FILES.contains(
+                ((HadoopFsRelation) relation.relation()).location().getClass().getName());
         }
 
         private void expression(Expression expression) {

@@ -271,16 +271,10 @@ def check_the_plant(project: Project, said: dict[str, str]) -> None:
     assert "plant.alarms_by_site" in json.loads(saved.read_text())["versions"]
 
 
-@pytest.mark.parametrize(
-    ("example", "marts"),
-    [
-        pytest.param(name, marts, id=name)
-        for name, marts in (
-            *(("bank", BANK), ("people", PEOPLE)),
-            *(("telemetry", TELEMETRY), ("clicks", CLICKS)),
-        )
-    ],
-)
+EXAMPLES = {"bank": BANK, "people": PEOPLE, "telemetry": TELEMETRY, "clicks": CLICKS}
+
+
+@pytest.mark.parametrize(("example", "marts"), EXAMPLES.items(), ids=EXAMPLES)
 def test_an_example_gives_what_duckdb_computes_from_its_sample(
     tmp_path: Path, example: str, marts: dict[str, str]
 ) -> None:
@@ -288,9 +282,10 @@ def test_an_example_gives_what_duckdb_computes_from_its_sample(
     project.run("demo", "--data", "sample")
     for table, sql in marts.items():
         assert found(project, table) == oracle(project, sql), table
+    if example == "bank":
+        plan_and_change(project, marts)
     return_to_a_savepoint(project, marts)
     if example == "bank":
-        plan_and_change(project)
         rebuild_with_a_new_field(project)
         forget_a_customer(project)
     if example == "people":
@@ -352,9 +347,8 @@ def test_the_sinks_of_the_bank_fill_topics_and_a_database(
     assert customer not in told
 
 
-def plan_and_change(project: Project) -> None:
+def plan_and_change(project: Project, marts: dict[str, str]) -> None:
     """The plan says what the next commands do, and a build rebuilds only what has changed."""
-    before = {table: found(project, table) for table in BANK}
     topics = project.folder / "topics.toml"
     declared = topics.read_text()
     more = declared.replace('frequency = "string"', f'frequency = "string"\n{BRANCH}')
@@ -387,8 +381,8 @@ def plan_and_change(project: Project) -> None:
     done = {line.split()[0]: line.split()[1] for line in said if line.startswith("gold.")}
     assert (done.pop("gold.credits"), done.pop("gold.large_credits")) == ("ok", "ok")
     assert {*done.values()} == {"unchanged"}
-    after = {table: found(project, table) for table in BANK}
-    assert after == before, "all credits are above 0"
+    for table, sql in marts.items():
+        assert found(project, table) == oracle(project, sql), table
     assert project.run("plan").endswith("Nothing will change.\n")
 
 

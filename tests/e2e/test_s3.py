@@ -18,6 +18,7 @@ from messages import user
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
+from restored import assert_same
 from s3_server import SECRET, S3Server
 from shop_lake import ShopLake
 
@@ -35,7 +36,6 @@ from lakehouse.messages.publish import create_topics
 from lakehouse.operate import savepoints
 from lakehouse.operate.backup import back_up
 from lakehouse.operate.backup_store import BackupStore, Stored
-from lakehouse.operate.moment import Moment
 from lakehouse.operate.restore import BEGUN_IN, read_backup, restore
 from lakehouse.operate.status import lake_status
 from lakehouse.runtime.broker import Broker
@@ -193,19 +193,6 @@ def assert_kept_small(lake: ShopLake, s3: S3Server) -> None:
 
 def files(lake: ShopLake, name: str) -> int:
     return len(open_table(lake.settings, lake.settings.table_path("silver", name)).file_uris())
-
-
-def rows(settings: LakeSettings, table: str, version: int | None = None) -> list[str]:
-    opened = open_table(settings, settings.table_path(*table.split(".")), version)
-    return sorted(map(str, pa.table(opened.scan()).to_pylist()))
-
-
-def assert_same(copy: LakeSettings, lake: LakeSettings, moment: Moment) -> None:
-    assert moment.versions
-    for table, version in moment.versions.items():
-        place = copy.table_path(*table.split("."))
-        assert open_table(copy, place).version() == version
-        assert rows(copy, table) == rows(lake, table, version), table
 
 
 @pytest.mark.nightly

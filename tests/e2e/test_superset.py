@@ -17,13 +17,14 @@ import httpx
 import pytest
 import yaml
 from browser import SHOTS, chromium
-from certificates import issue
+from certificates import sql_tls
 from deltalake import DeltaTable
 from guarded import PASSWORD, asked_by_owner
 from shop_lake import ShopLake
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from gold.dbt.results import BuildResult
+from gold.sql_client import client_environment
 from lake.settings.settings import LakeSettings
 from lakehouse.runtime.ports import free_port
 from lakehouse.sql.endpoint import start_endpoint
@@ -139,17 +140,7 @@ def reader(
 ) -> Iterator[LakeSettings]:
     """The settings of a reader, at an endpoint with roles and TLS."""
     folder = tmp_path_factory.mktemp("reader")
-    key = issue(folder, "sql")
-    (folder / "sql.key").touch(mode=0o600)
-    (folder / "sql.key").write_bytes(key)
-    own = {
-        "sql_host": "localhost",
-        "sql_tls": True,
-        "sql_tls_certificate_file": folder / "sql.pem",
-        "sql_tls_key_file": folder / "sql.key",
-        "sql_tls_trust_certs_file": folder / "ca.pem",
-    }
-    settings = asked_by_owner(shop_lake.settings, folder).model_copy(update=own)
+    settings = asked_by_owner(shop_lake.settings, folder).model_copy(update=sql_tls(folder))
     add_user(settings, "rita", PASSWORD, "reader")
     serving = start_endpoint(shop_lake.spark, settings)
     yield settings.model_copy(update={"sql_user": "rita"})
@@ -172,10 +163,9 @@ def superset(
 ) -> Iterator[Superset]:
     """Superset as `make superset` starts it, on an endpoint without passwords or as a reader."""
     read, port = (reader if request.param == "reader" else endpoint), free_port()
-    login = {"HOST": read.sql_host, "PORT": str(read.sql_port)}
-    if request.param == "reader":
-        login |= {"TLS": "true", "TLS_TRUST_CERTS_FILE": str(read.sql_tls_trust_certs_file)}
-        login |= {"USER": read.sql_user, "PASSWORD_FILE": str(read.sql_password_file)}
+    login = client_environment(read)
+    if read.sql_password_file:
+        login["LAKEHOUSE_SQL_PASSWORD_FILE"] = str(read.sql_password_file)
     log = (home / "superset.log").open("w")
     process = subprocess.Popen(
         [
@@ -185,7 +175,7 @@ def superset(
         env={
             **os.environ,
             "LAKEHOUSE_HOME": str(home),
-            **{f"LAKEHOUSE_SQL_{name}": value for name, value in login.items()},
+            **login,
         },
         stdout=log,
         stderr=log,

@@ -1,6 +1,7 @@
 """Certificates for `localhost`, issued by a certificate authority of the test."""
 
 from pathlib import Path
+from typing import Any
 
 import trustme
 
@@ -18,3 +19,17 @@ def issue(folder: Path, name: str) -> bytes:
     issued.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
     key: bytes = issued.private_key_pem.bytes()
     return key
+
+
+def sql_tls(folder: Path) -> dict[str, Any]:
+    """Issue a certificate for the SQL endpoint, and return the settings that use it."""
+    key = issue(folder, "sql")
+    (folder / "sql.key").touch(mode=0o600)
+    (folder / "sql.key").write_bytes(key)
+    return {
+        "sql_host": "localhost",
+        "sql_tls": True,
+        "sql_tls_certificate_file": folder / "sql.pem",
+        "sql_tls_key_file": folder / "sql.key",
+        "sql_tls_trust_certs_file": folder / "ca.pem",
+    }

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from live_shop import DEADLINE_SECONDS, LiveShop, assert_right, until
 from messages import user
 from project import LAKEHOUSE
 from pyspark.sql import SparkSession
+from restored import assert_same, table_rows
 from shop_lake import ShopLake
 
 from bronze.ingest import ingest
@@ -24,7 +23,6 @@ from lake.tables.lake import Lake
 from lakehouse.messages.publish import create_topics
 from lakehouse.operate.backup import ATTEMPTS, back_up, release_backup
 from lakehouse.operate.backup_store import BackupStore
-from lakehouse.operate.moment import Moment
 from lakehouse.operate.restore import read_backup, restore
 from lakehouse.runtime.broker import Broker
 from lakehouse.runtime.ports import free_port
@@ -56,25 +54,6 @@ def start(lake: ShopLake) -> list[Stream]:
 
 def batches(lake: ShopLake) -> int:
     return last_batch(Lake(lake.settings)) if Lake(lake.settings).table(CUTS).exists() else -1
-
-
-def rows(settings: LakeSettings, table: str, version: int | None = None) -> list[str]:
-    path = settings.table_path(*table.split("."))
-    return sorted(map(str, pa.table(DeltaTable(path, version=version).scan()).to_pylist()))
-
-
-def assert_same(copy: LakeSettings, lake: LakeSettings, moment: Moment) -> None:
-    """Each table of the copy is the version of the moment, and none is missing."""
-    there = {
-        f"{layer.name}.{table.name}"
-        for layer in copy.lake_dir.iterdir()
-        if layer.name in ("bronze", "silver", "gold")
-        for table in layer.iterdir()
-    }
-    assert there >= moment.versions.keys()
-    for table, version in moment.versions.items():
-        assert DeltaTable(copy.table_path(*table.split("."))).version() == version
-        assert rows(copy, table) == rows(lake, table, version), table
 
 
 def subscriptions(lake: ShopLake) -> dict[str, dict[str, Any]]:
@@ -181,7 +160,7 @@ def test_what_a_backup_holds_keeps_and_refuses(
     assert_same(copy.settings, lake.settings, made.backup)
     copy.catch_up()
     assert copy.current("users") == lake.current("users")
-    assert rows(copy.settings, "bronze.users") == rows(lake.settings, "bronze.users")
+    assert table_rows(copy.settings, "bronze.users") == table_rows(lake.settings, "bronze.users")
 
     newer = back_up(lake.lake, folder, project)
     with PulsarAdmin(lake.settings.connection) as admin:

@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from live_shop import LiveShop, assert_right, until
 from messages import item, order, user
 from pyspark.sql import SparkSession
+from restored import table_rows
 from shop_lake import ShopLake
 from topic import declared, events
 
@@ -53,17 +54,15 @@ def batches(lake: ShopLake) -> int:
     return last_batch(Lake(lake.settings)) if Lake(lake.settings).table(CUTS).exists() else -1
 
 
-def rows(lake: ShopLake, table: str, version: int | None = None) -> list[str]:
-    path = lake.settings.table_path(*table.split("."))
-    return sorted(map(str, pa.table(DeltaTable(path, version=version).scan()).to_pylist()))
-
-
 def contents(lake: ShopLake) -> dict[str, list[str]]:
     """Return all rows of bronze and silver as text."""
     paths = [
         p for layer in ("bronze", "silver") for p in (lake.settings.lake_dir / layer).iterdir()
     ]
-    return {table: rows(lake, table) for table in (f"{p.parent.name}.{p.name}" for p in paths)}
+    return {
+        table: table_rows(lake.settings, table)
+        for table in (f"{p.parent.name}.{p.name}" for p in paths)
+    }
 
 
 def test_a_savepoint_ignores_partitions_that_silver_has_not_read(lake: ShopLake) -> None:
@@ -106,7 +105,10 @@ def test_a_restore_brings_back_messages_that_have_been_deleted_by_age(
     lake.catch_up()
     lake.send("users", [(1, user(1, lastName="Later"))])
     lake.catch_up()  # so that silver's stream is past the orders
-    before = {table: rows(lake, table) for table in ("bronze.orders", "silver.enriched_orders")}
+    before = {
+        table: table_rows(lake.settings, table)
+        for table in ("bronze.orders", "silver.enriched_orders")
+    }
     assert [len(found) for found in before.values()] == [9, 9]
     savepoints.create(lake.lake, "before")
 
@@ -115,13 +117,13 @@ def test_a_restore_brings_back_messages_that_have_been_deleted_by_age(
         return expire_messages(lake.lake, lake.topics.topics["orders"], in_forty_days)
 
     assert delete_old() == 9
-    assert rows(lake, "bronze.orders") == []
+    assert table_rows(lake.settings, "bronze.orders") == []
     savepoints.restore(lake.spark, lake.lake, "before")
     lake.catch_up()
-    assert {table: rows(lake, table) for table in before} == before
+    assert {table: table_rows(lake.settings, table) for table in before} == before
     savepoints.drop(lake.lake, "before")
     assert delete_old() == 9
-    assert rows(lake, "bronze.orders") == []
+    assert table_rows(lake.settings, "bronze.orders") == []
 
 
 @pytest.mark.nightly
@@ -130,7 +132,7 @@ def test_a_restored_lake_has_its_old_rows_continues_and_can_be_replayed(lake: Sh
     with LiveShop(lake) as shop:
         running = start(lake)
         until(lambda: batches(lake) >= 1 and shop.count > 40, "the first batches")
-        until(lambda: bool(rows(lake, "silver.enriched_orders")), "enriched orders")
+        until(lambda: bool(table_rows(lake.settings, "silver.enriched_orders")), "enriched orders")
         begun = batches(lake)
         until(lambda: batches(lake) > begun, "the end of the batch with these orders")
         first = savepoints.create(lake.lake, "first")
@@ -138,7 +140,10 @@ def test_a_restored_lake_has_its_old_rows_continues_and_can_be_replayed(lake: Sh
         with pytest.raises(CheckpointError, match="already runs in another process"):
             savepoints.restore(lake.spark, lake.lake, "first")
         stop(running)
-        as_of = {table: rows(lake, table, version) for table, version in first.versions.items()}
+        as_of = {
+            table: table_rows(lake.settings, table, version)
+            for table, version in first.versions.items()
+        }
         later = Path(lake.settings.table_path("gold", "later"))
         write_deltalake(later, pa.table({"points": [1]}))
         savepoints.restore(lake.spark, lake.lake, "first")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from certificates import issue
+from certificates import issue, sql_tls
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from pyhive import hive
@@ -87,9 +87,6 @@ def _secrets_of_this_test_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate authority, and the endpoint's certificate for `localhost` only."""
     folder = tmp_path_factory.mktemp("certificates")
-    key = issue(folder, "sql")
-    (folder / "sql.key").touch(mode=0o600)
-    (folder / "sql.key").write_bytes(key)
     (folder / "password").touch(mode=0o600)
     (folder / "password").write_text(f"{PASSWORD}\n")
     return folder
@@ -99,14 +96,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secured(shop_lake: ShopLake, certificates: Path) -> Iterator[LakeSettings]:
     """Settings of an authorized client; the endpoint uses the suite's session and lake."""
     own = {
-        "sql_host": "localhost",
+        **sql_tls(certificates),
         "sql_port": free_port(),
         "sql_authentication": "password",
         "sql_users_file": certificates / "users",
-        "sql_tls": True,
-        "sql_tls_certificate_file": certificates / "sql.pem",
-        "sql_tls_key_file": certificates / "sql.key",
-        "sql_tls_trust_certs_file": certificates / "ca.pem",
         "sql_user": "anna",
         "sql_password_file": certificates / "password",
     }
